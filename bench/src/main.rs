@@ -1,0 +1,3 @@
+//! `counterpoint-bench`: one file per measurement. Knows no graph and no plan.
+
+fn main() {}

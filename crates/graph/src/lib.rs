@@ -1,0 +1,1 @@
+//! The training step as data: one typed graph of operators and collectives.

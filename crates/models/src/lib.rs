@@ -1,0 +1,1 @@
+//! Building blocks and the model zoo, with PyTorch and Hugging Face parameter names.

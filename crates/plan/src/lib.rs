@@ -1,0 +1,1 @@
+//! Decides before the first step: lanes, waits, windows, memory.

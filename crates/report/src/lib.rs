@@ -1,0 +1,1 @@
+//! Text, JSON and HTML for people and programs.

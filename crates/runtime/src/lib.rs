@@ -1,0 +1,1 @@
+//! Carries out a plan on a device, talks to other ranks, records what happened.

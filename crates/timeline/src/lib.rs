@@ -1,0 +1,1 @@
+//! What ran when: tracks, spans, flows, counters and facts of a run.

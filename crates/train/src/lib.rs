@@ -1,0 +1,1 @@
+//! Data, recipe, loop, checkpoints and metrics of a training run.
