@@ -1,3 +1,34 @@
-//! The training step as data: one typed graph of operators and collectives.
+//! The training step as data: one typed graph of operators and collectives, differentiated and evaluated here.
+//!
+//! Knows nothing about devices, streams, files, models or transports.
 
-pub mod random;
+mod attributes;
+pub mod collective;
+mod dtype;
+mod error;
+mod ir;
+mod op;
+pub mod ops;
+mod program;
+mod region;
+pub mod strided;
+mod tensor;
+mod types;
+
+pub use attributes::{Attribute, Attributes};
+pub use collective::{Collective, Reduction};
+pub use dtype::DType;
+pub use error::{GraphError, OpError};
+pub use ir::{Graph, Kind, Node, NodeId, Origin, Site, Value};
+pub use op::{
+    Call, Class, Cost, EvaluationContext, GradientBuilder, Op, OpDefinition, Registry, Sample,
+    ViewKind, expect_float, expect_inputs,
+};
+pub use program::{
+    Function, FunctionInput, FunctionOutput, Initial, InputKind, Program, Segment, State,
+    StateKind, Update, names,
+};
+pub use region::Region;
+pub use strided::Strided;
+pub use tensor::Tensor;
+pub use types::{Shape, Type};
