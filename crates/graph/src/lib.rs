@@ -10,6 +10,7 @@ mod ir;
 mod op;
 pub mod ops;
 mod program;
+pub mod random;
 mod region;
 pub mod strided;
 mod tensor;

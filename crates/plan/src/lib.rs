@@ -1,1 +1,16 @@
-//! Decides before the first step: lanes, waits, windows, memory.
+//! Decides before the first step: graph to graph, then lanes, waits, windows and memory.
+//!
+//! Knows nothing of how anything runs: a target answers with data, a device loads the finished plan.
+
+mod error;
+mod ir;
+pub mod options;
+pub mod target;
+
+pub use error::PlanError;
+pub use ir::{
+    Arena, Buffer, BufferId, BufferKind, FunctionPlan, Lane, Plan, StatePlacement, Step, StepId,
+    Window,
+};
+pub use options::Options;
+pub use target::{Candidate, Curves, MemoryModel, Request, Target};
