@@ -1,0 +1,44 @@
+//! Device memory bandwidth: the driver's copy at several sizes. The least program that shows the harness's use.
+
+use anyhow::Result;
+use clap::Args;
+use native::memory::{self, DeviceBuffer};
+
+use bench::harness::{Candidate, Common, Report, Row, Timing, interleave};
+
+/// How to measure.
+#[derive(Args)]
+pub struct Options {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Measures and writes `copy.json` and `copy.md`.
+pub fn run(options: &Options) -> Result<()> {
+    let sizes = [1usize << 20, 16 << 20, 256 << 20, 1 << 30];
+    let Some(session) = options.common.open()? else { return Ok(()) };
+    let mut report = Report::new(&options.common, session.header()?, "copy")?;
+    for bytes in sizes {
+        let sets = session.rotating_sets(2 * bytes);
+        let buffers = (0..sets)
+            .map(|_| {
+                let from = DeviceBuffer::<u8>::zeroed(&session.context, bytes)?;
+                Ok((from, DeviceBuffer::<u8>::new(&session.context, bytes)?))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let mut candidates = vec![Candidate::new("driver copy", |stream, set| {
+            let (from, to) = &buffers[set % sets];
+            Ok(memory::copy_on(to.pointer(), from.pointer(), bytes, stream)?)
+        })];
+        let timing = Timing { sets, ..Timing::default() };
+        for result in interleave(&session, &mut candidates, &timing)? {
+            let row = Row::new().integer("bytes", bytes as u64).timing(&result.samples).number(
+                "TB/s",
+                2.0 * bytes as f64 / result.samples.median / 1e9,
+                2,
+            );
+            report.add("Driver copy (read and written bytes)", row)?;
+        }
+    }
+    report.finish()
+}
