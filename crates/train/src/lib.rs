@@ -1,1 +1,11 @@
 //! Data, recipe, loop, checkpoints and metrics of a training run.
+//!
+//! Knows neither any particular model (a caller hands over what the `[model]` section may hold) nor any device.
+
+pub mod data;
+mod error;
+pub mod loader;
+pub mod recipe;
+pub mod sampler;
+
+pub use error::{Error, Problem};
