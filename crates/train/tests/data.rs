@@ -93,8 +93,8 @@ fn broken_files_give_one_line() {
         assert_eq!(found, expected, "{name}");
     }
     assert_eq!(
-        folder.error("llm-c", folder.0.path().join("cat.bin")),
-        "cat.bin: no such file; nearest: cut.bin"
+        folder.error("llm-c", folder.0.path().join("magics.bin")),
+        "magics.bin: no such file; nearest: magic.bin"
     );
     assert_eq!(
         folder.error("llm-c", folder.0.path().join("x*.npy")),
@@ -127,8 +127,14 @@ fn a_split_leaves_no_sample_in_both_parts() {
     let folder = Folder::new();
     let path = folder.file("a.txt", &(0..100).collect::<Vec<u8>>());
     let open = |part| {
-        Dataset::open(format("text-bytes").expect("known"), &[path.clone()], part, 4, 100)
-            .expect("opens")
+        Dataset::open(
+            format("text-bytes").expect("known"),
+            std::slice::from_ref(&path),
+            part,
+            4,
+            100,
+        )
+        .expect("opens")
     };
     let (train, last) = (open(Part::Without(0.25)), open(Part::Last(0.25)));
     assert_eq!((train.samples(), last.samples()), (18, 6));

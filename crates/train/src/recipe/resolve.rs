@@ -193,12 +193,14 @@ fn all_fields(
         None => {
             let mentioned = found.0.iter().filter(|leaf| leaf.key.starts_with("model."));
             for leaf in mentioned.filter(|leaf| leaf.key != "model.family") {
+                let known = families
+                    .iter()
+                    .flat_map(|family| &family.fields)
+                    .find(|field| field.key == leaf.key);
                 if let Some(field) =
-                    families.iter().flat_map(|f| &f.fields).find(|f| f.key == leaf.key)
+                    known.filter(|known| !fields.iter().any(|field| field.key == known.key))
                 {
-                    if !fields.iter().any(|f| f.key == field.key) {
-                        fields.push(Field { required: false, ..field.clone() });
-                    }
+                    fields.push(Field { required: false, ..field.clone() });
                 }
             }
         }
