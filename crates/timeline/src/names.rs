@@ -1,0 +1,65 @@
+//! Interned texts: a name that occurs a million times is stored once. Knows no meaning of any name.
+
+use std::collections::HashMap;
+
+/// Index of a name in its [`Names`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NameId(u32);
+
+impl NameId {
+    /// As an index in order of first use.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// All names of a timeline, in order of first use.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    texts: Vec<Box<str>>,
+    index: HashMap<Box<str>, u32>,
+}
+
+impl Names {
+    /// The id of a text: added on first use.
+    pub fn intern(&mut self, text: &str) -> NameId {
+        if let Some(&index) = self.index.get(text) {
+            return NameId(index);
+        }
+        let index = self.texts.len() as u32;
+        self.texts.push(text.into());
+        self.index.insert(text.into(), index);
+        NameId(index)
+    }
+
+    /// The id of a text that is known.
+    pub fn find(&self, text: &str) -> Option<NameId> {
+        self.index.get(text).map(|&index| NameId(index))
+    }
+
+    /// The text of an id.
+    pub fn text(&self, id: NameId) -> &str {
+        &self.texts[id.index()]
+    }
+
+    /// All texts in order of first use.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.texts.iter().map(AsRef::as_ref)
+    }
+
+    /// Number of names.
+    pub fn len(&self) -> usize {
+        self.texts.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+}
+
+impl PartialEq for Names {
+    fn eq(&self, other: &Names) -> bool {
+        self.texts == other.texts
+    }
+}
