@@ -12,6 +12,7 @@ pub mod driver;
 mod driver_calls;
 mod error;
 pub mod graph;
+pub mod kernels;
 pub mod library;
 pub mod memory;
 pub mod module;
