@@ -2,10 +2,13 @@
 //!
 //! Knows neither any particular model (a caller hands over what the `[model]` section may hold) nor any device.
 
+pub mod checkpoint;
 pub mod data;
 mod error;
 pub mod loader;
+pub mod metrics;
 pub mod recipe;
 pub mod sampler;
+pub mod weights;
 
 pub use error::{Error, Problem};

@@ -16,6 +16,8 @@ pub struct Sampler {
     pub ranks: u64,
     /// Micro-steps per step.
     pub accumulation: u64,
+    /// A step and the global position at its start: where a run began or went on.
+    pub origin: (u64, u64),
 }
 
 impl Sampler {
@@ -24,9 +26,15 @@ impl Sampler {
         self.batch / (self.ranks * self.accumulation)
     }
 
-    /// Global position of the first sample of `rank` in micro-step `micro` of `step`: step x B + rank x B/R + micro x b.
+    /// Global position of the first sample of `step`, counted in samples over all ranks.
+    pub fn position(&self, step: u64) -> u64 {
+        self.origin.1 + (step - self.origin.0) * self.batch
+    }
+
+    /// Global position of the first sample of `rank` in micro-step `micro` of `step`: the step's own + rank x B/R +
+    /// micro x b.
     pub fn first_position(&self, step: u64, rank: u64, micro: u64) -> u64 {
-        step * self.batch + rank * (self.batch / self.ranks) + micro * self.micro_batch()
+        self.position(step) + rank * (self.batch / self.ranks) + micro * self.micro_batch()
     }
 
     /// The sample at a global position: position modulo samples, permuted by the epoch's order.

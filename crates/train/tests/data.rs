@@ -146,7 +146,7 @@ fn a_split_leaves_no_sample_in_both_parts() {
 }
 
 fn sampler(ranks: u64, accumulation: u64) -> Sampler {
-    Sampler { seed: 7, samples: 37, shuffle: true, batch: 8, ranks, accumulation }
+    Sampler { seed: 7, samples: 37, shuffle: true, batch: 8, ranks, accumulation, origin: (0, 0) }
 }
 
 #[test]

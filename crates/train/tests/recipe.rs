@@ -94,9 +94,9 @@ fn every_mistake_is_one_line_with_place_key_found_expected_and_nearest_name() {
         ),
         (
             GOOD,
-            &["optimizer.groups=[{ patern = \"*\" }]"],
+            &["optimizer.groups=[{ ending = \"*\" }]"],
             &[
-                "--set optimizer.groups=[{ patern = \"*\" }]: optimizer.groups: found [{ patern = \"*\" }] (an array), expected a list of tables { pattern, weight_decay, learning_rate_scale }",
+                "--set optimizer.groups=[{ ending = \"*\" }]: optimizer.groups: found [{ ending = \"*\" }] (an array), expected a list of tables { endings, at_least_axes, weight_decay, learning_rate_scale }",
             ],
         ),
         (

@@ -117,7 +117,7 @@ pub fn fields() -> Vec<Field> {
             "optimizer.groups",
             Kind::Groups,
             Value::Groups(vec![]),
-            "values of their own for parameters by name pattern; the first match counts",
+            "values of their own for parameters by name ending and number of axes; the first match counts",
         ),
         Field::new(
             "schedule.name",

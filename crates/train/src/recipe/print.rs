@@ -38,7 +38,8 @@ impl Recipe {
                     .iter()
                     .map(|group| {
                         serde_json::json!({
-                            "pattern": group.pattern,
+                            "endings": group.endings,
+                            "at_least_axes": group.at_least_axes,
                             "weight_decay": group.weight_decay,
                             "learning_rate_scale": group.learning_rate_scale,
                         })

@@ -320,24 +320,26 @@ fn groups(item: &Item) -> Option<Value> {
             .collect::<Option<_>>()?,
         _ => return None,
     };
-    let group = |table: &dyn TableLike| {
-        let mut group =
-            Group { pattern: String::new(), weight_decay: None, learning_rate_scale: None };
-        for (name, item) in table.iter() {
-            match name {
-                "pattern" => group.pattern = item.as_str()?.to_owned(),
-                "weight_decay" => {
-                    group.weight_decay = Some(number(item).filter(|&value| value >= 0.0)?)
-                }
-                "learning_rate_scale" => {
-                    group.learning_rate_scale = Some(number(item).filter(|&value| value >= 0.0)?);
-                }
-                _ => return None,
-            }
-        }
-        (!group.pattern.is_empty()).then_some(group)
-    };
     tables.into_iter().map(group).collect::<Option<_>>().map(Value::Groups)
+}
+
+fn group(table: &dyn TableLike) -> Option<Group> {
+    let mut group = Group::default();
+    let not_negative = |item: &Item| number(item).filter(|&value| value >= 0.0);
+    for (name, item) in table.iter() {
+        match name {
+            "endings" => {
+                let endings =
+                    item.as_array()?.iter().map(|ending| ending.as_str().map(str::to_owned));
+                group.endings = endings.collect::<Option<_>>()?;
+            }
+            "at_least_axes" => group.at_least_axes = u64::try_from(item.as_integer()?).ok()?,
+            "weight_decay" => group.weight_decay = Some(not_negative(item)?),
+            "learning_rate_scale" => group.learning_rate_scale = Some(not_negative(item)?),
+            _ => return None,
+        }
+    }
+    (!table.is_empty()).then_some(group)
 }
 
 /// What was found, as a person would say it: the value, and its type where that is what is wrong.

@@ -56,17 +56,22 @@ impl fmt::Display for Kind {
             Self::Text => write!(f, "a string"),
             Self::Paths => write!(f, "a path or a list of paths"),
             Self::Groups => {
-                write!(f, "a list of tables {{ pattern, weight_decay, learning_rate_scale }}")
+                write!(
+                    f,
+                    "a list of tables {{ endings, at_least_axes, weight_decay, learning_rate_scale }}"
+                )
             }
         }
     }
 }
 
-/// Parameters whose path matches `pattern` take these values instead of the optimizer's; the first match counts.
-#[derive(Debug, Clone, PartialEq)]
+/// Parameters with values of their own instead of the optimizer's; the first group that matches counts.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Group {
-    /// A pattern over the parameter's path with `*` and `?`, such as `*.bias`.
-    pub pattern: String,
+    /// Ends of parameter names that belong here, such as `.bias`; empty takes every name.
+    pub endings: Vec<String>,
+    /// Least number of axes of a parameter that belongs here.
+    pub at_least_axes: u64,
     /// Weight decay of the group.
     pub weight_decay: Option<f64>,
     /// Factor on the learning rate.
@@ -109,7 +114,15 @@ impl fmt::Display for Value {
             }
             Self::Groups(groups) => {
                 let entry = |group: &Group| {
-                    let mut parts = vec![format!("pattern = {}", quoted(&group.pattern))];
+                    let mut parts = vec![];
+                    if !group.endings.is_empty() {
+                        let endings: Vec<String> =
+                            group.endings.iter().map(|text| quoted(text)).collect();
+                        parts.push(format!("endings = [{}]", endings.join(", ")));
+                    }
+                    if group.at_least_axes > 0 {
+                        parts.push(format!("at_least_axes = {}", group.at_least_axes));
+                    }
                     parts.extend(
                         group.weight_decay.map(|value| format!("weight_decay = {value:?}")),
                     );
