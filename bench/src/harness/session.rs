@@ -7,6 +7,7 @@ use clap::Args;
 use native::{
     DataType, cublaslt,
     cublaslt::{Lt, Matmul, MatmulBuffers, MatmulDescription},
+    cudnn,
     driver::{self, Context, Priority, Stream},
     library::{Kind, Library},
     memory::DeviceBuffer,
@@ -129,6 +130,7 @@ fn version_of(kind: Kind) -> String {
     let version = match kind {
         Kind::CublasLt => cublaslt::version().map(|v| v.to_string()),
         Kind::Nvrtc => nvrtc::version().map(|(major, minor)| format!("{major}.{minor}")),
+        Kind::Cudnn => cudnn::version().map(|v| v.to_string()),
         _ => Ok("version not read".into()),
     };
     version.unwrap_or_else(|error| error.to_string())

@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn every_kernel_compiles_for_hopper() {
         if let Err(missing) = nvrtc::version() {
-            assert!(!(strict() || !missing.is_missing_library()), "{missing}");
+            assert!(!strict() && missing.is_missing_library(), "{missing}");
             eprintln!("kernels are not compiled: {missing}");
             return;
         }

@@ -7,6 +7,7 @@
 //! Knows no models and no recipes.
 
 pub mod cublaslt;
+pub mod cudnn;
 mod data_type;
 pub mod driver;
 mod driver_calls;

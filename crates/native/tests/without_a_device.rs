@@ -1,6 +1,15 @@
-//! What works with no GPU: compiling kernels, and errors that say what is missing. Knows no device.
+//! What works with no GPU: compiling kernels, cuDNN's graphs and heuristics, and errors that say what is missing.
+//! Knows no device.
 
-use native::{Error, library::Kind, nvrtc};
+use native::{
+    DataType, Error,
+    cudnn::{
+        AttentionShape, Convolution, DeviceProperties, Graph, Heuristic, Place, TensorDescription,
+        Window,
+    },
+    library::Kind,
+    nvrtc,
+};
 
 const KERNEL: &str = r#"
 extern "C" __global__ void add(float* y, const float* x, float a, long long n) {
@@ -56,4 +65,72 @@ fn a_missing_library_is_an_error_that_names_the_search() {
         assert!(text.contains("libcuda.so.1"), "{text}");
         assert!(text.contains("COUNTERPOINT_LIBRARY_PATH"), "{text}");
     }
+}
+
+#[test]
+fn cudnn_proposes_engines_for_convolutions_with_no_device() {
+    if !available(Kind::Cudnn) {
+        return;
+    }
+    let properties = DeviceProperties::h200().unwrap();
+    let place = Place::Properties(&properties);
+    let mut g = Graph::new();
+    let image = TensorDescription::channels_last(DataType::F16, [256, 64, 56, 56]);
+    let filter = TensorDescription::channels_last(DataType::F16, [64, 64, 3, 3]);
+    let channel = TensorDescription::per_channel(DataType::F32, 64);
+    let (x, w) = (g.tensor(&image).unwrap(), g.tensor(&filter).unwrap());
+    let y = g.tensor(&image).unwrap();
+    let (sum, squares) = (g.tensor(&channel).unwrap(), g.tensor(&channel).unwrap());
+    g.convolution(x, w, y, &Convolution::square(1, 1)).unwrap();
+    g.statistics(y, sum, squares).unwrap();
+    let graph = g.finish(place).unwrap();
+    let configs = graph.propose(place, Heuristic::A).unwrap();
+    let facts = configs[0].facts().unwrap();
+    assert!(!facts.compiles_at_run_time, "{facts:?}");
+    let plan = graph.plan(place, &configs[0]).unwrap();
+    assert!(plan.json().unwrap().len() > 100);
+
+    // The same engine with the same knobs, made by hand.
+    let again = graph.configure(place, facts.engine, &facts.knobs).unwrap();
+    let again_facts = again.facts().unwrap();
+    assert_eq!((again_facts.engine, again_facts.knobs), (facts.engine, facts.knobs));
+    assert_eq!(graph.plan(place, &again).unwrap().workspace(), plan.workspace());
+}
+
+#[test]
+fn cudnn_proposes_engines_for_attention_on_packed_windows() {
+    // Engines that are compiled at run time refuse where there is no driver.
+    if !available(Kind::Cudnn) || !available(Kind::Driver) {
+        return;
+    }
+    let properties = DeviceProperties::h200().unwrap();
+    let place = Place::Properties(&properties);
+    let shape = AttentionShape {
+        data_type: DataType::Bf16,
+        batch: 32,
+        heads: 12,
+        length: 1024,
+        head: 64,
+        causal: true,
+        scale: 0.125,
+    };
+    let (qkv, o) = (Window::columns(&shape, 3 * 12 * 64), Window::dense(&shape));
+    let (forward, _) = shape.forward(&qkv, &o).unwrap();
+    let (backward, _) = shape.backward(&qkv, &o).unwrap();
+    for graph in [forward, backward] {
+        let graph = graph.finish(place).unwrap();
+        assert!(!graph.propose(place, Heuristic::A).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_tensor_of_another_graph_is_refused() {
+    if !available(Kind::Cudnn) {
+        return;
+    }
+    let mut g = Graph::new();
+    let image = TensorDescription::channels_last(DataType::F16, [1, 8, 4, 4]);
+    let (a, b) = (g.tensor(&image).unwrap(), g.tensor(&image).unwrap());
+    let error = Graph::new().reshape(a, b).unwrap_err();
+    assert!(error.to_string().contains("of another graph"), "{error}");
 }
