@@ -56,7 +56,9 @@ impl HostTensor {
         let bytes: Vec<u8> = match tensor.dtype() {
             DType::F64 => elements.flat_map(|i| tensor.at(i).to_le_bytes()).collect(),
             DType::F32 => elements.flat_map(|i| (tensor.at(i) as f32).to_le_bytes()).collect(),
-            DType::F16 => elements.flat_map(|i| f16::from_f64(tensor.at(i)).to_le_bytes()).collect(),
+            DType::F16 => {
+                elements.flat_map(|i| f16::from_f64(tensor.at(i)).to_le_bytes()).collect()
+            }
             DType::BF16 => {
                 elements.flat_map(|i| bf16::from_f64(tensor.at(i)).to_le_bytes()).collect()
             }

@@ -233,8 +233,7 @@ fn wait_for_all(
         if let Some((failed, reason)) = &state.failed {
             return Err(RuntimeError::RankFailed { rank: *failed, reason: reason.clone() });
         }
-        let operation =
-            || format!("{} number {} of lane {}", collective.name(), key.1 + 1, key.0);
+        let operation = || format!("{} number {} of lane {}", collective.name(), key.1 + 1, key.0);
         let missing: Vec<usize> = meeting.map_or(vec![], |meeting| {
             (0..group.ranks).filter(|&rank| meeting.inputs[rank].is_none()).collect()
         });
@@ -244,8 +243,7 @@ fn wait_for_all(
         let now = Instant::now();
         if now >= give_up {
             let seconds = group.timeout.as_secs();
-            let error =
-                RuntimeError::Timeout { operation: operation(), ranks: missing, seconds };
+            let error = RuntimeError::Timeout { operation: operation(), ranks: missing, seconds };
             state.failed.get_or_insert((rank, error.to_string()));
             group.changed.notify_all();
             return Err(error);

@@ -36,12 +36,13 @@ fn whole(
     match &state.initial {
         Initial::CopyOf(name) => {
             let source = program.state(name).filter(|_| depth < 4);
-            let source = source.ok_or_else(|| malformed("is a copy of a state that is not there"))?;
+            let source =
+                source.ok_or_else(|| malformed("is a copy of a state that is not there"))?;
             let values = self::whole(program, source, seed, depth + 1)?;
-            if values.len() < out.len() {
-                return Err(malformed("is a copy of a smaller state"));
+            if values.len() != out.len() {
+                return Err(malformed("is a copy of a state of another size"));
             }
-            out.copy_from_slice(&values[..values.len().min(out.len())]);
+            out = values;
         }
         Initial::Segments(initials) => {
             if initials.len() != state.segments.len() {
@@ -83,7 +84,10 @@ fn fill(initial: &Initial, seed: u64, name: &str, out: &mut [f64]) -> Option<()>
         Initial::Normal { std } => {
             // Box and Muller's transform of two uniform values into two normal ones.
             for (block, pair) in out.chunks_mut(2).enumerate() {
-                let (a, b) = (uniform(seed, name_key(name), 2 * block), uniform(seed, name_key(name), 2 * block + 1));
+                let (a, b) = (
+                    uniform(seed, name_key(name), 2 * block),
+                    uniform(seed, name_key(name), 2 * block + 1),
+                );
                 let (radius, angle) = ((-2.0 * a.ln()).sqrt(), std::f64::consts::TAU * b);
                 for (out, value) in pair.iter_mut().zip([angle.cos(), angle.sin()]) {
                     *out = std * radius * value;
@@ -127,7 +131,8 @@ mod tests {
     #[test]
     fn normal_values_have_the_moments_asked_for() {
         let values =
-            values(&Program::default(), &state(100_001, Initial::Normal { std: 0.02 }), 7, 0).unwrap();
+            values(&Program::default(), &state(100_001, Initial::Normal { std: 0.02 }), 7, 0)
+                .unwrap();
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
         let spread = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt();
@@ -136,8 +141,12 @@ mod tests {
 
     #[test]
     fn a_flat_state_starts_as_its_segments_would_alone_and_shards_are_parts_of_it() {
-        let alone = values(&Program::default(), &state(5, Initial::Normal { std: 1.0 }), 3, 0).unwrap();
-        let mut flat = state(12, Initial::Segments(vec![Initial::Constant(2.0), Initial::Normal { std: 1.0 }]));
+        let alone =
+            values(&Program::default(), &state(5, Initial::Normal { std: 1.0 }), 3, 0).unwrap();
+        let mut flat = state(
+            12,
+            Initial::Segments(vec![Initial::Constant(2.0), Initial::Normal { std: 1.0 }]),
+        );
         flat.name = "bucket".to_owned();
         flat.segments = vec![
             Segment { name: "b".to_owned(), offset: 0, shape: [2].into() },

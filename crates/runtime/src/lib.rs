@@ -6,8 +6,8 @@ mod agreement;
 mod communicator;
 mod device;
 mod error;
-mod host_tensor;
 pub mod host;
+mod host_tensor;
 pub mod in_process;
 pub mod initial;
 
@@ -15,5 +15,4 @@ pub use agreement::agree_on_plan;
 pub use communicator::{Channel, Communicator, Exchange};
 pub use device::{Device, Executable, Inputs, Outputs, Ticket, TicketSender, ticket};
 pub use error::RuntimeError;
-pub use host::HostDevice;
 pub use host_tensor::HostTensor;

@@ -51,9 +51,15 @@ fn reduce(dtype: DType, reduction: Reduction, inputs: &[&[u8]], output: &mut [u8
     macro_rules! by_reduction {
         ($number:ty, $sum:expr, $max:expr, $min:expr) => {
             match reduction {
-                Reduction::Sum => fold(inputs, output, <$number>::from_le_bytes, <$number>::to_le_bytes, $sum),
-                Reduction::Max => fold(inputs, output, <$number>::from_le_bytes, <$number>::to_le_bytes, $max),
-                Reduction::Min => fold(inputs, output, <$number>::from_le_bytes, <$number>::to_le_bytes, $min),
+                Reduction::Sum => {
+                    fold(inputs, output, <$number>::from_le_bytes, <$number>::to_le_bytes, $sum)
+                }
+                Reduction::Max => {
+                    fold(inputs, output, <$number>::from_le_bytes, <$number>::to_le_bytes, $max)
+                }
+                Reduction::Min => {
+                    fold(inputs, output, <$number>::from_le_bytes, <$number>::to_le_bytes, $min)
+                }
             }
         };
     }
