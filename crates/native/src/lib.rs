@@ -8,6 +8,7 @@
 
 pub mod cublaslt;
 pub mod cudnn;
+pub mod cupti;
 mod data_type;
 pub mod driver;
 mod driver_calls;
@@ -17,6 +18,7 @@ pub mod kernels;
 pub mod library;
 pub mod memory;
 pub mod module;
+pub mod nccl;
 pub mod nvrtc;
 
 pub use data_type::DataType;
