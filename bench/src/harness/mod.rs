@@ -2,7 +2,9 @@
 //!
 //! Knows no particular measurement.
 
+pub mod loads;
 mod numbers;
+mod ranks;
 mod report;
 mod session;
 mod statistics;
@@ -10,6 +12,7 @@ mod timing;
 
 pub use self::{
     numbers::{Random, decode, encode, relative_error},
+    ranks::{PLAIN, Rank, RankCandidate, RankOptions, Variant},
     report::{Report, Row},
     session::{Common, Session},
     statistics::Samples,

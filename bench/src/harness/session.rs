@@ -7,11 +7,11 @@ use clap::Args;
 use native::{
     DataType, cublaslt,
     cublaslt::{Lt, Matmul, MatmulBuffers, MatmulDescription},
-    cudnn,
+    cudnn, cupti,
     driver::{self, Context, Priority, Stream},
     library::{Kind, Library},
     memory::DeviceBuffer,
-    nvrtc,
+    nccl, nvrtc,
 };
 use serde_json::{Map, Value, json};
 
@@ -129,6 +129,8 @@ fn date_and_command() -> Map<String, Value> {
 fn version_of(kind: Kind) -> String {
     let version = match kind {
         Kind::CublasLt => cublaslt::version().map(|v| v.to_string()),
+        Kind::Nccl => nccl::version().map(|v| v.to_string()),
+        Kind::Cupti => cupti::version().map(|v| v.to_string()),
         Kind::Nvrtc => nvrtc::version().map(|(major, minor)| format!("{major}.{minor}")),
         Kind::Cudnn => cudnn::version().map(|v| v.to_string()),
         _ => Ok("version not read".into()),
