@@ -23,6 +23,13 @@ pub mod names {
     /// Logits of the next token.
     pub const GENERATE: &str = "generate";
 
+    /// Batch input of language models: tokens, i32 `[batch, length]`.
+    pub const TOKENS: &str = "tokens";
+    /// Batch input of language models: next tokens, i32 `[batch, length]`.
+    pub const LABELS: &str = "labels";
+    /// Batch input of `generate`: 1 at the position whose next token is wanted, 0 elsewhere, f32 `[1, length, 1]`.
+    pub const CHOSEN: &str = "chosen";
+
     /// Output: sum of the loss over counted elements, f32 scalar.
     pub const LOSS_SUM: &str = "loss_sum";
     /// Output: number of counted elements, f32 scalar.

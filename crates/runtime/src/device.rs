@@ -6,10 +6,11 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{Arc, mpsc},
+    time::Instant,
 };
 
 use plan::Plan;
-use timeline::Timeline;
+use timeline::{Kind, Timeline};
 
 use crate::{Communicator, HostTensor, RuntimeError};
 
@@ -61,6 +62,12 @@ pub trait Executable: Send {
 
     /// Whether calls submitted from now on are recorded.
     fn record(&mut self, on: bool);
+
+    /// Adds a span to the rank's host track, with the recorder's clock: what the training loop knows and lanes do not, such
+    /// as waits for data and the marks of steps. Nothing happens while recording is off.
+    fn record_host(&mut self, kind: Kind, name: &str, start: Instant, end: Instant) {
+        let _ = (kind, name, start, end);
+    }
 
     /// What was recorded since the last time, after all calls so far.
     fn take_timeline(&mut self) -> Timeline;

@@ -56,16 +56,25 @@ pub enum Error {
         /// What was found and what was expected.
         message: String,
     },
+    /// Tensors that do not fit the program.
+    #[error("{0}")]
+    Mismatch(String),
+    /// The device or another rank failed.
+    #[error(transparent)]
+    Device(#[from] runtime::RuntimeError),
+    /// Something that no input explains.
+    #[error("{0}")]
+    Internal(String),
     /// The loss is not a number and the recipe says `stop`.
     #[error(
-        "step {step}: the loss is {loss}; train.nan = \"stop\" ends the run (state before this step: {saved})"
+        "step {step}: the loss is {loss}; train.nan = \"stop\" ends the run; updates that were not finite were left out; checkpoint: {saved}"
     )]
     NotANumber {
         /// The step, counted from 1.
         step: u64,
         /// The loss as printed by the host.
         loss: f64,
-        /// Where the last state before it is.
+        /// Where the state is that the step left untouched.
         saved: String,
     },
 }

@@ -5,10 +5,14 @@
 pub mod checkpoint;
 pub mod data;
 mod error;
+pub mod generate;
 pub mod loader;
 pub mod metrics;
+mod options;
 pub mod recipe;
+pub mod run;
 pub mod sampler;
 pub mod weights;
 
 pub use error::{Error, Problem};
+pub use options::options;

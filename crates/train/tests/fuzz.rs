@@ -74,7 +74,7 @@ fn damaged(original: &[u8], dice: &mut Dice) -> Vec<u8> {
 fn families() -> Vec<Family> {
     let layers =
         Field::new("model.layers", Kind::Integer { min: 1, max: 96 }, Value::Integer(2), "blocks");
-    vec![Family { name: "gpt2".to_owned(), fields: vec![layers] }]
+    vec![Family { name: "gpt2".to_owned(), fields: vec![layers], presets: vec![] }]
 }
 
 fn read_recipe(bytes: &[u8], _folder: &Path) {

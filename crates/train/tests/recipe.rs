@@ -15,6 +15,7 @@ fn families() -> Vec<Family> {
             integer("model.width", 64),
             integer("model.vocabulary", 256),
         ],
+        presets: vec![("big".to_owned(), vec![("model.width".to_owned(), Value::Integer(512))])],
     }]
 }
 
@@ -133,6 +134,16 @@ fn each_value_has_its_origin_and_the_print_is_a_recipe() {
     assert_eq!(again.train.steps, 20);
     assert_eq!(again.portable().replace("/r/", "/"), recipe.portable());
     assert_eq!(recipe.to_json()["train.steps"]["origin"], "--set train.steps=20");
+}
+
+#[test]
+fn a_preset_gives_what_nobody_chose() {
+    let recipe = parse(GOOD, &["model.preset=big", "model.layers=7"]).expect("good");
+    let json = recipe.to_json();
+    assert_eq!(json["model.width"]["value"], 512);
+    assert_eq!(json["model.width"]["origin"], "preset big");
+    assert_eq!(json["model.layers"]["value"], 7);
+    assert_eq!(json["model.vocabulary"]["origin"], "default");
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub enum Origin {
     Line(usize),
     /// A `--set` argument.
     Set(String),
+    /// The preset of this name.
+    Preset(String),
 }
 
 /// One value per key.
@@ -75,6 +77,7 @@ pub fn resolve(
             Err(message) => problems.push(Problem { place: leaf.place, key: leaf.key, message }),
         }
     }
+    apply_preset(families, &mut values);
     for field in &fields {
         if let (false, Some(default)) = (values.contains_key(&field.key), &field.default) {
             values.insert(field.key.clone(), (default.clone(), Origin::Default));
@@ -99,7 +102,7 @@ impl Resolved {
         match self.values.get(key).map(|(_, origin)| origin) {
             Some(Origin::Line(line)) => format!("{}:{line}", self.file),
             Some(Origin::Set(argument)) => format!("--set {argument}"),
-            Some(Origin::Default) | None => self.file.clone(),
+            Some(Origin::Default | Origin::Preset(_)) | None => self.file.clone(),
         }
     }
 }
@@ -110,6 +113,7 @@ impl fmt::Display for Origin {
             Self::Default => write!(f, "default"),
             Self::Line(line) => write!(f, "line {line}"),
             Self::Set(argument) => write!(f, "--set {argument}"),
+            Self::Preset(name) => write!(f, "preset {name}"),
         }
     }
 }
@@ -175,6 +179,21 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
 }
 
+const PRESET: &str = "model.preset";
+
+fn apply_preset(families: &[Family], values: &mut BTreeMap<String, (Value, Origin)>) {
+    let text = |key: &str| match values.get(key) {
+        Some((Value::Text(text), _)) => text.clone(),
+        _ => String::new(),
+    };
+    let (family, name) = (text("model.family"), text(PRESET));
+    let family = families.iter().find(|known| known.name == family);
+    let preset = family.and_then(|family| family.presets.iter().find(|(known, _)| *known == name));
+    for (key, value) in preset.map_or(&[][..], |(_, values)| values) {
+        values.entry(key.clone()).or_insert_with(|| (value.clone(), Origin::Preset(name.clone())));
+    }
+}
+
 /// The fields of the family that the recipe names come first, then the common ones.
 fn all_fields(
     common: &[Field],
@@ -188,7 +207,16 @@ fn all_fields(
     let named =
         found.0.iter().find(|leaf| leaf.key == "model.family").and_then(|leaf| leaf.item.as_str());
     match families.iter().find(|family| Some(family.name.as_str()) == named) {
-        Some(family) => fields.extend(family.fields.iter().cloned()),
+        Some(family) => {
+            let presets: Vec<&str> = family.presets.iter().map(|(name, _)| name.as_str()).collect();
+            let help = "a known size; keys given one by one count more";
+            if !presets.is_empty() {
+                fields.push(Field::optional(PRESET, Kind::choice(&presets), help));
+            }
+            fields.extend(family.fields.iter().cloned());
+            let help = "safetensors file with initial values";
+            fields.push(Field::optional("model.weights", Kind::Text, help));
+        }
         // Without a family its keys cannot be judged: only the family itself is reported.
         None => {
             let mentioned = found.0.iter().filter(|leaf| leaf.key.starts_with("model."));

@@ -184,4 +184,6 @@ pub struct Family {
     pub name: String,
     /// Its fields; keys start with `model.`.
     pub fields: Vec<Field>,
+    /// Names for `model.preset` with the keys that each sets where the recipe does not.
+    pub presets: Vec<(String, Vec<(String, Value)>)>,
 }

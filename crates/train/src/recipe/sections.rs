@@ -242,7 +242,7 @@ pub(super) fn build(resolved: Resolved, path: &Path) -> Result<Recipe, Error> {
     let get = Getter { resolved: &resolved, folder: path.parent().unwrap_or(Path::new("")) };
     let own = |key: &str| {
         key.strip_prefix("model.")
-            .filter(|&key| key != "family" && key != "weights")
+            .filter(|key| !["family", "preset", "weights"].contains(key))
             .map(str::to_owned)
     };
     let model = Model {
