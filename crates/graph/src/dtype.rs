@@ -60,6 +60,12 @@ impl DType {
         matches!(self, DType::I64 | DType::I32 | DType::U8)
     }
 
+    /// The dtype in which sums over this dtype are accumulated unless an operator names another: `f64` for `f64`,
+    /// otherwise `f32`.
+    pub const fn accumulator(self) -> DType {
+        if matches!(self, DType::F64) { DType::F64 } else { DType::F32 }
+    }
+
     /// The lower-case name used in plans, recipes and files.
     pub const fn name(self) -> &'static str {
         match self {

@@ -74,17 +74,21 @@ pub struct Site {
     pub path: String,
     /// Part of the step.
     pub origin: Origin,
+    /// Number of the group of nodes whose values may be dropped after the forward part and computed again, counted
+    /// from 1 in each function; `None` for values that are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recompute: Option<u32>,
 }
 
 impl Site {
     /// A site of this path and origin.
     pub fn new(path: impl Into<String>, origin: Origin) -> Site {
-        Site { path: path.into(), origin }
+        Site { path: path.into(), origin, recompute: None }
     }
 
-    /// The same path with another origin.
+    /// The same path with another origin, outside any group of recomputation.
     pub fn with_origin(&self, origin: Origin) -> Site {
-        Site { path: self.path.clone(), origin }
+        Site { path: self.path.clone(), origin, recompute: None }
     }
 }
 

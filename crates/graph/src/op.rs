@@ -109,6 +109,11 @@ impl<'g> GradientBuilder<'g> {
         GradientBuilder { graph, site: site.with_origin(Origin::Gradient) }
     }
 
+    /// Where the nodes are added: the path of the differentiated node.
+    pub fn site(&self) -> &Site {
+        &self.site
+    }
+
     /// The type of a value.
     pub fn ty(&self, value: Value) -> Type {
         self.graph.ty(value).clone()
@@ -157,6 +162,12 @@ impl Sample {
     /// A case whose float inputs are all differentiated.
     pub fn new(attributes: Attributes, inputs: Vec<Tensor>) -> Sample {
         Sample { attributes, inputs, constant: vec![] }
+    }
+
+    /// The same case with no input differentiated.
+    pub fn without_gradient(mut self) -> Sample {
+        self.constant = (0..self.inputs.len()).collect();
+        self
     }
 
     /// The same case with input `index` not differentiated.
@@ -210,6 +221,13 @@ pub trait OpDefinition: Send + Sync {
 
     /// Cases that cover every attribute.
     fn samples(&self) -> Vec<Sample>;
+
+    /// Whether gradients may arrive at this output. Outputs that only save work for a gradient operator, such as
+    /// statistics, say no: a loss that depends on them is an error.
+    fn differentiable(&self, output: usize) -> bool {
+        let _ = output;
+        true
+    }
 
     /// Whether output and inputs can share memory as windows.
     fn view(&self) -> Option<ViewKind> {

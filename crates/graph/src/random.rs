@@ -34,11 +34,32 @@ impl Key {
         x ^ (x >> 15)
     }
 
+    /// A uniform value in the open interval (0, 1) for `element`: the middle of one of 2^32 equal parts.
+    pub fn uniform(self, element: u32) -> f64 {
+        (f64::from(self.bits(element)) + 0.5) / 4_294_967_296.0
+    }
+
+    /// A standard normal value for `element`, by the Box-Muller transform of two independent uniform values.
+    /// `libm` gives the same bits on every platform.
+    pub fn normal(self, element: u32) -> f64 {
+        let angle =
+            Key { first: !self.first, second: self.second.rotate_left(16) }.uniform(element);
+        let radius = libm::sqrt(-2.0 * libm::log(self.uniform(element)));
+        radius * libm::cos(std::f64::consts::TAU * angle)
+    }
+
     /// Whether `element` survives a drop of the probability behind `threshold` (see [`keep_threshold`]).
     #[inline(always)]
     pub fn keeps(self, element: u32, threshold: u32) -> bool {
         self.bits(element) >= threshold
     }
+}
+
+/// The number of a named site: the 64-bit FNV-1a hash of its name.
+pub fn site(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 /// The number below which 32 random bits mean "dropped", for a drop probability in [0, 1).

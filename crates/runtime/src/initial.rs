@@ -2,11 +2,11 @@
 //!
 //! Knows programs, not where states lie.
 
-use graph::{Initial, Program, Segment, State, random};
+use graph::{Program, State};
 
 use crate::RuntimeError;
 
-/// This rank's elements of a state, in order.
+/// This rank's elements of a state, in order: [`graph::initial_values`].
 ///
 /// # Errors
 /// Where the declaration contradicts itself.
@@ -16,111 +16,13 @@ pub fn values(
     seed: u64,
     rank: usize,
 ) -> Result<Vec<f64>, RuntimeError> {
-    let whole = whole(program, state, seed, 0)?;
-    let own = state.ty.shape.elements();
-    if state.shards == 1 {
-        return Ok(whole);
-    }
-    Ok(whole[rank * own..(rank + 1) * own].to_vec())
-}
-
-fn whole(
-    program: &Program,
-    state: &State,
-    seed: u64,
-    depth: usize,
-) -> Result<Vec<f64>, RuntimeError> {
-    let malformed =
-        |what: &str| RuntimeError::Plan { path: state.name.clone(), what: what.to_owned() };
-    let mut out = vec![0.0; state.whole_elements()];
-    match &state.initial {
-        Initial::CopyOf(name) => {
-            let source = program.state(name).filter(|_| depth < 4);
-            let source =
-                source.ok_or_else(|| malformed("is a copy of a state that is not there"))?;
-            let values = self::whole(program, source, seed, depth + 1)?;
-            if values.len() != out.len() {
-                return Err(malformed("is a copy of a state of another size"));
-            }
-            out = values;
-        }
-        Initial::Segments(initials) => {
-            if initials.len() != state.segments.len() {
-                return Err(malformed("has another number of segments than initial values"));
-            }
-            for (Segment { name, offset, shape }, initial) in state.segments.iter().zip(initials) {
-                let end = offset + shape.elements();
-                let part = out.get_mut(*offset..end);
-                fill(
-                    initial,
-                    seed,
-                    name,
-                    part.ok_or_else(|| malformed("has a segment beyond its end"))?,
-                )
-                .ok_or_else(|| malformed("has a nested initial value"))?;
-            }
-        }
-        initial => {
-            // A flat state with one initial value keeps zeros between its segments.
-            if state.segments.is_empty() {
-                fill(initial, seed, &state.name, &mut out)
-                    .ok_or_else(|| malformed("has a nested initial value"))?;
-            }
-            for Segment { name, offset, shape } in &state.segments {
-                let part = out.get_mut(*offset..offset + shape.elements());
-                let part = part.ok_or_else(|| malformed("has a segment beyond its end"))?;
-                fill(initial, seed, name, part);
-            }
-        }
-    }
-    Ok(out)
-}
-
-/// `None` for an initial value that is not elementary.
-fn fill(initial: &Initial, seed: u64, name: &str, out: &mut [f64]) -> Option<()> {
-    match initial {
-        Initial::Zeros => out.fill(0.0),
-        Initial::Constant(value) => out.fill(*value),
-        Initial::Normal { std } => {
-            // Box and Muller's transform of two uniform values into two normal ones.
-            for (block, pair) in out.chunks_mut(2).enumerate() {
-                let (a, b) = (
-                    uniform(seed, name_key(name), 2 * block),
-                    uniform(seed, name_key(name), 2 * block + 1),
-                );
-                let (radius, angle) = ((-2.0 * a.ln()).sqrt(), std::f64::consts::TAU * b);
-                for (out, value) in pair.iter_mut().zip([angle.cos(), angle.sin()]) {
-                    *out = std * radius * value;
-                }
-            }
-        }
-        Initial::Uniform { bound } => {
-            for (element, out) in out.iter_mut().enumerate() {
-                *out = bound * (2.0 * uniform(seed, name_key(name), element) - 1.0);
-            }
-        }
-        Initial::CopyOf(_) | Initial::Segments(_) => return None,
-    }
-    Some(())
-}
-
-/// A value strictly between 0 and 1.
-fn uniform(seed: u64, name: u64, element: usize) -> f64 {
-    // Step 0 is before every training step; the high half of the element takes the place of the sample.
-    let key = random::sample_key(seed, 0, name, (element as u64) >> 32);
-    (f64::from(key.bits(element as u32)) + 0.5) / 4_294_967_296.0
-}
-
-/// FNV-1a, 64 bits: names of parameters to sites.
-fn name_key(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    graph::initial_values(program, state, seed, rank)
+        .map_err(|error| RuntimeError::Plan { path: state.name.clone(), what: error.to_string() })
 }
 
 #[cfg(test)]
 mod tests {
-    use graph::{DType, StateKind, Type};
+    use graph::{DType, Initial, Segment, StateKind, Type};
 
     use super::*;
 

@@ -1,8 +1,85 @@
-//! The operators, one file each, and the list of them.
+//! The operators, one file each (families of scalar functions share one, with a row each), and the list of them.
 
-use crate::Registry;
+use std::sync::Arc;
+
+use crate::{OpDefinition, Registry};
+
+mod accumulate;
+mod binary;
+mod broadcast_to;
+mod cast;
+mod comparison;
+mod concat;
+mod constant;
+mod identity;
+mod iota;
+mod is_finite;
+mod linear;
+mod logical;
+mod matmul;
+mod pack;
+mod permute;
+mod power;
+mod reduce;
+mod reduce_max;
+mod reshape;
+mod segment_fill;
+mod shard;
+mod slice;
+mod support;
+mod unary;
+mod unpack;
+mod where_;
 
 /// All operators of this crate.
 pub fn registry() -> Registry {
-    Registry::new([])
+    let list: Vec<Arc<dyn OpDefinition>> = vec![
+        Arc::new(accumulate::Accumulate),
+        Arc::new(binary::ADD),
+        Arc::new(binary::SUB),
+        Arc::new(binary::MUL),
+        Arc::new(binary::DIV),
+        Arc::new(binary::MAXIMUM),
+        Arc::new(binary::MINIMUM),
+        Arc::new(broadcast_to::BroadcastTo),
+        Arc::new(cast::Cast),
+        Arc::new(comparison::EQUAL),
+        Arc::new(comparison::LESS),
+        Arc::new(comparison::LESS_EQUAL),
+        Arc::new(comparison::GREATER),
+        Arc::new(concat::Concat),
+        Arc::new(constant::Constant),
+        Arc::new(identity::COPY),
+        Arc::new(identity::STOP_GRADIENT),
+        Arc::new(iota::Iota),
+        Arc::new(is_finite::IsFinite),
+        Arc::new(linear::Linear),
+        Arc::new(logical::AND),
+        Arc::new(logical::OR),
+        Arc::new(logical::NOT),
+        Arc::new(matmul::Matmul),
+        Arc::new(pack::Pack),
+        Arc::new(permute::Permute),
+        Arc::new(power::Power),
+        Arc::new(reduce::SUM),
+        Arc::new(reduce::MEAN),
+        Arc::new(reduce_max::ReduceMax),
+        Arc::new(reshape::Reshape),
+        Arc::new(segment_fill::SegmentFill),
+        Arc::new(shard::Shard),
+        Arc::new(slice::Slice),
+        Arc::new(unary::NEG),
+        Arc::new(unary::EXP),
+        Arc::new(unary::LOG),
+        Arc::new(unary::SQRT),
+        Arc::new(unary::RSQRT),
+        Arc::new(unary::TANH),
+        Arc::new(unary::SIGMOID),
+        Arc::new(unary::ABS),
+        Arc::new(unary::SQUARE),
+        Arc::new(unary::RELU),
+        Arc::new(unpack::Unpack),
+        Arc::new(where_::Where),
+    ];
+    Registry::new(list)
 }

@@ -1,0 +1,227 @@
+//! What every operator must satisfy, checked on its own samples: types, gradient, windows, cost.
+//!
+//! Knows no particular operator. Crates with operators of their own run it on them.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Attribute, Attributes, Class, DType, EvaluationContext, Graph, Op, OpDefinition, Origin,
+    Registry, Sample, Site, Strided, Tensor, Type, Value, ViewKind, autodiff, random, reference,
+};
+
+/// Relative error allowed between a gradient rule and central differences, both in `f64`.
+pub const GRADIENT_TOLERANCE: f64 = 1e-6;
+
+/// Everything in which the operator `name` contradicts itself, a line each; empty where it conforms.
+///
+/// For every sample: inferred types are those of the evaluation; the gradient rule agrees with central differences in
+/// `f64`; windows and slots select what evaluation yields; the cost is positive.
+pub fn problems(registry: &Registry, name: &str) -> Vec<String> {
+    let definition = match registry.get(name) {
+        Ok(definition) => definition,
+        Err(error) => return vec![error.to_string()],
+    };
+    let samples = definition.samples();
+    if samples.is_empty() {
+        return vec![format!("{name}: no samples")];
+    }
+    let mut problems = vec![];
+    for (index, sample) in samples.iter().enumerate() {
+        let checks = [
+            types(definition.as_ref(), sample),
+            windows(definition.as_ref(), sample),
+            gradients(registry, name, &in_f64(sample)),
+        ];
+        let failed = checks.into_iter().filter_map(Result::err);
+        problems.extend(
+            failed.map(|problem| {
+                format!("{name}, sample {index} {{{}}}: {problem}", sample.attributes)
+            }),
+        );
+    }
+    problems
+}
+
+/// Panics with all problems of an operator: for tests.
+///
+/// # Panics
+/// If there are any.
+pub fn assert_conforms(registry: &Registry, name: &str) {
+    let problems = problems(registry, name);
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn types(definition: &dyn OpDefinition, sample: &Sample) -> Result<(), String> {
+    let inputs: Vec<Type> = sample.inputs.iter().map(|tensor| tensor.ty().clone()).collect();
+    let inferred = definition.infer(&sample.attributes, &inputs).map_err(text)?;
+    let context = EvaluationContext::default();
+    let outputs = definition.evaluate(&sample.attributes, &sample.inputs, context).map_err(text)?;
+    let found: Vec<Type> = outputs.iter().map(|tensor| tensor.ty().clone()).collect();
+    if found != inferred {
+        return Err(format!("infers {inferred:?}, evaluates to {found:?}"));
+    }
+    let cost = definition.cost(&sample.attributes, &inputs, &inferred);
+    if cost.bytes == 0 {
+        return Err("costs no bytes".to_owned());
+    }
+    let works =
+        matches!(definition.class(), Class::Contraction | Class::Attention | Class::RowWise);
+    if works && cost.flops == 0 {
+        return Err("costs no flops".to_owned());
+    }
+    for &(output, input) in definition.may_reuse() {
+        if output >= inferred.len() || input >= inputs.len() {
+            return Err(format!("reuses input {input} for output {output}, which do not exist"));
+        }
+    }
+    Ok(())
+}
+
+fn windows(definition: &dyn OpDefinition, sample: &Sample) -> Result<(), String> {
+    let attributes = &sample.attributes;
+    let inputs: Vec<Type> = sample.inputs.iter().map(|tensor| tensor.ty().clone()).collect();
+    let output = definition.infer(attributes, &inputs).map_err(text)?.remove(0);
+    let ranks = attributes.size_of("ranks").unwrap_or(1);
+    match definition.view() {
+        None => Ok(()),
+        Some(ViewKind::OutputOfInput) => {
+            let dense = Strided::contiguous(&inputs[0].shape);
+            let window = definition.window(attributes, &dense, &output).ok_or("no window")?;
+            for rank in 0..ranks {
+                let context = EvaluationContext { rank };
+                let result = definition.evaluate(attributes, &sample.inputs, context);
+                let result = result.map_err(text)?.remove(0);
+                let shift = rank * window.per_rank;
+                let seen =
+                    sample.inputs[0].select(output.clone(), |index| window.position(index) + shift);
+                if seen != result {
+                    return Err(format!("the window shows {seen:?}, not {result:?}"));
+                }
+            }
+            Ok(())
+        }
+        Some(ViewKind::InputsOfOutput) => {
+            let dense = Strided::contiguous(&output.shape);
+            let slots = definition.slots(attributes, &inputs, &dense).ok_or("no slots")?;
+            let context = EvaluationContext::default();
+            let result = definition.evaluate(attributes, &sample.inputs, context);
+            let result = result.map_err(text)?.remove(0);
+            let mut buffer = vec![0.0; output.shape.elements()];
+            for (tensor, slot) in sample.inputs.iter().zip(&slots) {
+                let values = tensor.to_f64().into_iter().enumerate();
+                values.for_each(|(index, value)| buffer[slot.position(index)] = value);
+            }
+            if buffer != result.to_f64() {
+                return Err(format!("the slots hold {buffer:?}, not {result:?}"));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The same sample with floats and float attributes in `f64`.
+fn in_f64(sample: &Sample) -> Sample {
+    let widened = |tensor: &Tensor| {
+        if tensor.dtype().is_float() { tensor.cast(DType::F64) } else { tensor.clone() }
+    };
+    let attributes = sample.attributes.iter().fold(Attributes::new(), |all, (name, value)| {
+        let value = match value {
+            Attribute::DType(dtype) if dtype.is_float() => Attribute::DType(DType::F64),
+            other => other.clone(),
+        };
+        all.with(name, value)
+    });
+    Sample {
+        attributes,
+        inputs: sample.inputs.iter().map(widened).collect(),
+        constant: sample.constant.clone(),
+    }
+}
+
+/// Compares the gradient of a random linear function of all differentiable outputs with central differences.
+fn gradients(registry: &Registry, name: &str, sample: &Sample) -> Result<(), String> {
+    let differentiated: Vec<usize> = (0..sample.inputs.len())
+        .filter(|index| sample.inputs[*index].dtype().is_float())
+        .filter(|index| !sample.constant.contains(index))
+        .collect();
+    if differentiated.is_empty() {
+        return Ok(());
+    }
+    let definition = registry.get(name).map_err(text)?;
+    let mut graph = Graph::new(registry);
+    let site = || Site::new("sample", Origin::Forward);
+    let mut bound = BTreeMap::new();
+    let mut inputs = vec![];
+    for (index, tensor) in sample.inputs.iter().enumerate() {
+        inputs.push(graph.input(&format!("x{index}"), tensor.ty().clone(), site()));
+        bound.insert(format!("x{index}"), tensor.clone());
+    }
+    let op = Op::new(name, sample.attributes.clone());
+    let id = graph.op(op, &inputs, site()).map_err(text)?;
+    let mut seeds = vec![];
+    for output in graph.outputs(id) {
+        let ty = graph.ty(output).clone();
+        if ty.dtype.is_float() && definition.differentiable(output.port.into()) {
+            let seed = format!("w{}", output.port);
+            seeds.push((output, graph.input(&seed, ty.clone(), site())));
+            let key = random::sample_key(1, 0, random::site(name), u64::from(output.port));
+            let weights = (0..ty.shape.elements() as u32).map(|element| key.normal(element));
+            bound.insert(seed, Tensor::floats(ty.clone(), weights));
+        }
+    }
+    let wanted: Vec<Value> = differentiated.iter().map(|&index| inputs[index]).collect();
+    let found = autodiff::gradients(&mut graph, &seeds, &wanted).map_err(text)?;
+    graph.verify().map_err(text)?;
+    let loss = |bound: &reference::Named| -> Result<f64, String> {
+        let wanted: Vec<Value> = seeds.iter().flat_map(|&(output, seed)| [output, seed]).collect();
+        let values = reference::evaluate(&graph, bound, &wanted).map_err(text)?;
+        let products = values.chunks(2).map(|pair| {
+            let elements = 0..pair[0].shape().elements();
+            elements.map(|i| pair[0].at(i) * pair[1].at(i)).sum::<f64>()
+        });
+        Ok(products.sum())
+    };
+    for (&index, gradient) in differentiated.iter().zip(found) {
+        let input = &sample.inputs[index];
+        let analytic = match gradient {
+            Some(value) => {
+                if graph.ty(value) != input.ty() {
+                    let found = graph.ty(value);
+                    return Err(format!("the gradient of input {index} is {found}"));
+                }
+                reference::evaluate(&graph, &bound, &[value]).map_err(text)?[0].to_f64()
+            }
+            None => vec![0.0; input.shape().elements()],
+        };
+        let at = |element: usize, shift: f64| {
+            let mut values = input.to_f64();
+            values[element] += shift;
+            let mut moved = bound.clone();
+            moved.insert(format!("x{index}"), Tensor::floats(input.ty().clone(), values));
+            loss(&moved)
+        };
+        // Fourth-order central difference: error of order step^4 and of rounding / step.
+        let step = 1e-4;
+        let numeric: Vec<f64> = (0..analytic.len())
+            .map(|element| {
+                let near = at(element, step)? - at(element, -step)?;
+                let far = at(element, 2.0 * step)? - at(element, -2.0 * step)?;
+                Ok((8.0 * near - far) / (12.0 * step))
+            })
+            .collect::<Result<_, String>>()?;
+        let scale = numeric.iter().fold(1e-3, |largest: f64, value| largest.max(value.abs()));
+        for (element, (a, n)) in analytic.iter().zip(&numeric).enumerate() {
+            let close = (a - n).abs() <= GRADIENT_TOLERANCE * scale;
+            if !close {
+                return Err(format!(
+                    "the gradient of input {index} at element {element} is {a}, by differences {n}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
