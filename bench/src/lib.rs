@@ -1,3 +1,6 @@
-//! The harness of `counterpoint-bench`. Knows no particular measurement: those are the binary's programs.
+//! The harness of `counterpoint-bench` and the references that results are held against. Knows no particular
+//! measurement: those are the binary's programs.
 
+pub mod engines;
 pub mod harness;
+pub mod reference;

@@ -16,7 +16,7 @@ pub use self::{
     report::{Report, Row},
     session::{Common, Session},
     statistics::Samples,
-    timing::{Candidate, Outcome, Timing, interleave},
+    timing::{Candidate, Outcome, Timing, interleave, interleave_each},
 };
 
 /// One line for the person who started the program.

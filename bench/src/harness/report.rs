@@ -56,6 +56,20 @@ impl Row {
         self
     }
 
+    /// With the values of another row behind its own.
+    #[must_use]
+    pub fn append(mut self, other: Row) -> Row {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// The greatest number whose name starts with `prefix`; NaN counts as infinite.
+    pub fn greatest(&self, prefix: &str) -> Option<f64> {
+        let numbers = self.0.iter().filter(|(name, _, _)| name.starts_with(prefix));
+        // JSON has no infinity: such a number is stored as null.
+        numbers.map(|(_, value, _)| value.as_f64().unwrap_or(f64::INFINITY)).reduce(f64::max)
+    }
+
     /// Median and spread in milliseconds.
     #[must_use]
     pub fn timing(self, samples: &Samples) -> Row {

@@ -61,35 +61,55 @@ pub struct Outcome {
     pub samples: Samples,
 }
 
-/// Times all candidates against each other, in the order given. An error of any candidate ends the measurement:
-/// try each once before.
+/// Times all candidates against each other, in the order given. An error of any candidate ends the measurement.
 pub fn interleave(
     session: &Session,
     candidates: &mut [Candidate<'_>],
     timing: &Timing,
 ) -> Result<Vec<Outcome>> {
+    let results = interleave_each(session, candidates, timing)?;
+    let named = candidates.iter().zip(results);
+    named
+        .map(|(candidate, result)| {
+            let samples = result.with_context(|| candidate.name.clone())?;
+            Ok(Outcome { name: candidate.name.clone(), samples })
+        })
+        .collect()
+}
+
+/// As [`interleave`], but a candidate that cannot be submitted or recorded is left out and its error returned in
+/// its place.
+pub fn interleave_each(
+    session: &Session,
+    candidates: &mut [Candidate<'_>],
+    timing: &Timing,
+) -> Result<Vec<Result<Samples>>> {
     let stream = &session.stream;
-    let mut prepared = vec![];
-    for candidate in candidates.iter_mut() {
-        let ready = Prepared::new(session, candidate, timing);
-        prepared.push(ready.with_context(|| candidate.name.clone())?);
-    }
-    let mut samples: Vec<Vec<f64>> = vec![vec![]; prepared.len()];
+    let mut prepared: Vec<Result<Prepared>> =
+        candidates.iter_mut().map(|c| Prepared::new(session, c, timing)).collect();
+    let count = prepared.len();
+    let mut samples: Vec<Vec<f64>> = vec![vec![]; count];
     for round in 0..timing.rounds + timing.discarded {
-        let order = (0..prepared.len()).map(|i| (i + round) % candidates.len());
+        let order = (0..count).map(|i| (i + round) % count);
         for index in order.clone() {
-            prepared[index].submit(stream)?;
+            if let Ok(ready) = &mut prepared[index] {
+                ready.submit(stream)?;
+            }
         }
         stream.synchronize()?;
         for index in order.filter(|_| round >= timing.discarded) {
-            samples[index].push(prepared[index].milliseconds()?);
+            if let Ok(ready) = &prepared[index] {
+                samples[index].push(ready.milliseconds()?);
+            }
         }
     }
-    let outcomes = candidates.iter().zip(samples).map(|(candidate, samples)| {
-        let samples = Samples::new(samples).context("no rounds were asked for")?;
-        Ok(Outcome { name: candidate.name.clone(), samples })
-    });
-    outcomes.collect()
+    let results = prepared.into_iter().zip(samples);
+    Ok(results
+        .map(|(ready, samples)| {
+            ready?;
+            Samples::new(samples).context("no rounds were asked for")
+        })
+        .collect())
 }
 
 /// A candidate recorded into a graph, with the events around its samples.
