@@ -5,6 +5,7 @@
 mod error;
 mod ir;
 pub mod options;
+pub mod schedule;
 pub mod target;
 
 pub use error::PlanError;
@@ -13,4 +14,5 @@ pub use ir::{
     Window,
 };
 pub use options::Options;
+pub use schedule::padding;
 pub use target::{Candidate, Curves, MemoryModel, Request, Target};

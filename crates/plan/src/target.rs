@@ -1,7 +1,11 @@
 //! What planning asks of a machine, answered with data: candidates, times, memory. Knows no machine.
 
+mod host;
+
 use graph::{Node, Type};
 use serde::{Deserialize, Serialize};
+
+pub use host::{Host, host};
 
 /// How memory of one arena may be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
