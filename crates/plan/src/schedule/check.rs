@@ -8,7 +8,7 @@ mod accesses;
 mod order;
 mod structure;
 
-use graph::{Program, Value};
+use graph::Value;
 
 use super::{clocks::Clocks, roles};
 use crate::{FunctionPlan, Plan, PlanError, Target};
@@ -73,10 +73,6 @@ impl<'a> Subject<'a> {
         }
         let roles = roles.map_err(|error| error.to_string())?;
         Ok(Subject { plan, schedule, function, roles, clocks, candidates, steps })
-    }
-
-    fn program(&self) -> &Program {
-        &self.plan.program
     }
 
     fn window(&self, value: Value) -> Result<&'a crate::Window, String> {

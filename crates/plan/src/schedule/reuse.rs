@@ -44,9 +44,12 @@ fn moves(work: &Part, lives: &Lives, step: usize) -> Vec<(Value, Place)> {
         let output = Value::new(ordered.node, usize::from(port));
         let Some(&source) = node.inputs.get(usize::from(input)) else { continue };
         let (to, from) = (laid.place(output), laid.place(source));
-        let owns = to.root == Root::Value(output) && to.elements.is_contiguous();
+        let owns = to.root == Root::Value(output) && from.root != to.root;
         let width = |value: Value| graph.ty(value).dtype.bytes();
-        if !owns || !from.elements.is_contiguous() || width(output) != width(source) {
+        if !(owns && to.elements.is_contiguous())
+            || !from.elements.is_contiguous()
+            || width(output) != width(source)
+        {
             continue;
         }
         let shape = &graph.ty(output).shape;
