@@ -265,10 +265,10 @@ impl Layout<'_> {
             if !writable {
                 return false;
             }
-            if let (Root::State(state), true) = (root, writes) {
-                if !self.may_overwrite(writer, state, &elements) {
-                    return false;
-                }
+            if let (Root::State(state), true) = (root, writes)
+                && !self.may_overwrite(writer, state, &elements)
+            {
+                return false;
             }
             self.demands.extend(chain);
             return true;

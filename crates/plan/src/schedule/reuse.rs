@@ -46,10 +46,8 @@ fn moves(work: &Part, lives: &Lives, step: usize) -> Vec<(Value, Place)> {
         let (to, from) = (laid.place(output), laid.place(source));
         let owns = to.root == Root::Value(output) && from.root != to.root;
         let width = |value: Value| graph.ty(value).dtype.bytes();
-        if !(owns && to.elements.is_contiguous())
-            || !from.elements.is_contiguous()
-            || width(output) != width(source)
-        {
+        let dense = to.elements.is_contiguous() && from.elements.is_contiguous();
+        if !owns || !dense || width(output) != width(source) {
             continue;
         }
         let shape = &graph.ty(output).shape;

@@ -35,6 +35,7 @@ pub(super) const ELEMENTWISE: &[&str] = &[
     "sigmoid",
     "sqrt",
     "square",
+    "stop_gradient",
     "sub",
     "tanh",
     "where",
@@ -167,4 +168,27 @@ pub(super) fn reuse(request: &Request<'_>) -> Vec<(u16, u16)> {
         }
     }
     pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use graph::Class;
+
+    use super::*;
+
+    #[test]
+    fn elementwise_operators_are_those_of_the_catalogue() {
+        let registry = graph::ops::registry();
+        for op in registry.iter().filter(|op| op.class() == Class::Elementwise) {
+            assert!(
+                ELEMENTWISE.contains(&op.name()) || ["copy", "dropout"].contains(&op.name()),
+                "{}",
+                op.name()
+            );
+        }
+        for name in ELEMENTWISE {
+            let class = registry.get(name).map(|op| op.class());
+            assert!(class.is_err() || class == Ok(Class::Elementwise), "{name}: {class:?}");
+        }
+    }
 }
