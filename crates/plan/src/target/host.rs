@@ -35,7 +35,6 @@ pub(super) const ELEMENTWISE: &[&str] = &[
     "sigmoid",
     "sqrt",
     "square",
-    "stop_gradient",
     "sub",
     "tanh",
     "where",
