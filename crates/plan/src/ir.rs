@@ -71,6 +71,22 @@ pub enum BufferKind {
     Scalar,
 }
 
+impl BufferKind {
+    /// Name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            BufferKind::Parameter => "parameter",
+            BufferKind::WorkingCopy => "working copy",
+            BufferKind::Moment => "moment",
+            BufferKind::Gradient => "gradient",
+            BufferKind::Activation => "activation",
+            BufferKind::Input => "input",
+            BufferKind::Workspace => "workspace",
+            BufferKind::Scalar => "scalar",
+        }
+    }
+}
+
 /// A range of bytes of an arena. In `block` targets, buffers with equal `offset` share one allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Buffer {
@@ -119,12 +135,23 @@ pub struct Step {
     /// Outputs that are added to what their window holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accumulates: Vec<u16>,
+    /// Device kernels it launches.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub kernels: u32,
     /// Multiplications and additions.
     pub flops: u64,
     /// Bytes read and written at least; for collectives bytes on the wire per rank.
     pub bytes: u64,
     /// Predicted duration in nanoseconds.
     pub predicted_ns: u64,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(kernels: &u32) -> bool {
+    *kernels == 1
 }
 
 /// The schedule of one function.

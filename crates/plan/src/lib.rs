@@ -3,8 +3,10 @@
 //! Knows nothing of how anything runs: a target answers with data, a device loads the finished plan.
 
 mod error;
+mod file;
 mod ir;
 pub mod options;
+mod print;
 pub mod schedule;
 pub mod target;
 
@@ -14,5 +16,6 @@ pub use ir::{
     Window,
 };
 pub use options::Options;
+pub use print::Table;
 pub use schedule::padding;
 pub use target::{Candidate, Curves, MemoryModel, Request, Target};

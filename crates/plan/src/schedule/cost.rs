@@ -2,7 +2,7 @@
 
 use graph::{Cost, Graph, Kind, NodeId};
 
-use super::roles::input_types;
+use super::roles::{self, Role, input_types};
 use crate::{Candidate, PlanError, Request, Target};
 
 /// One node's work: its candidate and its cost.
@@ -68,6 +68,12 @@ pub(crate) fn cost(graph: &Graph, id: NodeId, ranks: usize) -> Result<Cost, Plan
     let node = graph.node(id);
     let inputs = input_types(graph, id);
     Ok(match &node.kind {
+        // What is left of a `pack` is filling the padding.
+        Kind::Op(_) if matches!(roles::role(graph, id)?, Role::Slots { .. }) => {
+            let elements: usize =
+                roles::padding(graph, id).iter().map(ExactSizeIterator::len).sum();
+            Cost { flops: 0, bytes: (elements * node.outputs[0].dtype.bytes()) as u64 }
+        }
         Kind::Op(op) => {
             graph.registry().get(&op.name)?.cost(&op.attributes, &inputs, &node.outputs)
         }

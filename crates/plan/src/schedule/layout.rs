@@ -398,6 +398,7 @@ fn inverse(graph: &graph::Graph, id: NodeId, output: &Strided) -> Option<Strided
     let shape = &graph.ty(node.inputs[0]).shape;
     match op.name.as_str() {
         "reshape" => output.reshape(shape),
+        "stop_gradient" => Some(output.clone()),
         "permute" => {
             let axes = op.attributes.sizes_of("axes").ok()?;
             let mut back = vec![0; axes.len()];

@@ -61,6 +61,7 @@ pub fn run(program: &Program, target: &dyn Target, options: &Options) -> Result<
             candidate: step.work.candidate.id.clone(),
             workspace,
             accumulates: vec![],
+            kernels: step.work.candidate.kernels,
             flops: step.work.cost.flops,
             bytes: step.work.cost.bytes,
             predicted_ns: step.work.candidate.nanoseconds,

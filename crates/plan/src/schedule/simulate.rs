@@ -1,6 +1,6 @@
 //! Plays a schedule in time: every lane in order, every step after its waits. Knows durations, not what runs.
 
-use crate::{Lane, StepId};
+use crate::{FunctionPlan, Lane, StepId};
 
 /// When each step starts and ends, in nanoseconds from the call's start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,14 @@ pub(crate) fn run(steps: &[(Lane, &[StepId], u64)]) -> Simulated {
         played.push((lane, start, start + duration));
     }
     Simulated { steps: played }
+}
+
+/// Plays the schedule of a function of a finished plan.
+pub(crate) fn function(schedule: &FunctionPlan) -> Simulated {
+    let steps = schedule.steps.iter();
+    let times: Vec<_> =
+        steps.map(|step| (step.lane, step.waits.as_slice(), step.predicted_ns)).collect();
+    run(&times)
 }
 
 impl Simulated {
