@@ -41,6 +41,14 @@ pub(super) fn expect_type(name: &str, found: &Type, expected: &Type) -> Result<(
     Err(OpError::new(format!("{name} is {found}, {expected} was expected")))
 }
 
+/// Checks the dtype of a named operand that holds indices.
+pub(super) fn expect_index(name: &str, ty: &Type) -> Result<(), OpError> {
+    if matches!(ty.dtype, DType::I32 | DType::I64) {
+        return Ok(());
+    }
+    Err(OpError::new(format!("{name} is {ty}, i32 or i64 was expected")))
+}
+
 /// Checks that there is at least one input.
 pub(super) fn expect_some(inputs: &[Type]) -> Result<&Type, OpError> {
     inputs.first().ok_or_else(|| OpError::new("0 inputs found, at least 1 expected"))
@@ -87,6 +95,11 @@ pub(super) fn broadcast_ints(tensor: &Tensor, shape: &Shape) -> Vec<i64> {
 pub(super) fn around(shape: &Shape, axis: usize) -> (usize, usize, usize) {
     let extents = shape.extents();
     (extents[..axis].iter().product(), extents[axis], extents[axis + 1..].iter().product())
+}
+
+/// Attributes of an operator with one dtype of accumulation.
+pub(super) fn accumulating(dtype: DType) -> Attributes {
+    Attributes::new().dtype("accumulate", dtype.accumulator())
 }
 
 /// Sample inputs: normal values, a function of `salt`, rounded to `f32`.

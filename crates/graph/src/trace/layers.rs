@@ -128,7 +128,7 @@ impl Sym {
         let context = self.context();
         let (weight, bias) = (context.parameter(&layer.weight), context.parameter(&layer.bias));
         context.enter(&layer.path);
-        let result = self.apply("layer_norm", crate::Attributes::new(), &[&weight, &bias]);
+        let result = self.layer_norm_with(&weight, &bias, layer.epsilon);
         context.leave();
         result
     }
@@ -139,7 +139,7 @@ impl Sym {
         let context = self.context();
         let weight = context.parameter(&layer.weight);
         context.enter(&layer.path);
-        let result = weight.apply("embedding", crate::Attributes::new(), &[self]);
+        let result = weight.embedding_of(self);
         context.leave();
         result
     }
