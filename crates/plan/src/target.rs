@@ -1,10 +1,13 @@
 //! What planning asks of a machine, answered with data: candidates, times, memory. Knows no machine.
 
+mod h200;
 mod host;
+pub mod table;
 
 use graph::{Node, Type};
 use serde::{Deserialize, Serialize};
 
+pub use h200::h200;
 pub use host::{Host, host};
 
 /// How memory of one arena may be used again.
@@ -30,6 +33,14 @@ pub struct Request<'a> {
     pub bytes: u64,
     /// Number of ranks of the group.
     pub ranks: usize,
+}
+
+impl Request<'_> {
+    /// The node's name and the types of its inputs: what measured times are filed under.
+    pub fn key(&self) -> String {
+        let types: Vec<String> = self.inputs.iter().map(Type::to_string).collect();
+        format!("{}({})", self.node.name(), types.join(", "))
+    }
 }
 
 /// One way to carry out a node.
