@@ -12,6 +12,7 @@ mod initial;
 mod ir;
 mod op;
 pub mod ops;
+pub mod optim;
 mod program;
 pub mod random;
 pub mod reference;
