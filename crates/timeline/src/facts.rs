@@ -103,6 +103,17 @@ pub struct Fact {
     pub key: String,
     /// The value.
     pub value: FactValue,
+    /// The line that says so, where the input has lines.
+    pub source: Option<Line>,
+}
+
+/// A line of an input, quoted as evidence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Number of the line, from 1.
+    pub number: u32,
+    /// Its text, without the line's end.
+    pub text: String,
 }
 
 /// Something left out while reading.

@@ -8,7 +8,7 @@ mod names;
 mod span;
 mod time;
 
-pub use facts::{Counter, Detail, Fact, FactValue, Skipped};
+pub use facts::{Counter, Detail, Fact, FactValue, Line, Skipped};
 pub use names::{NameId, Names};
 pub use span::{Kind, Span, SpanId, Spans};
 pub use time::{Duration, Time};
@@ -143,7 +143,19 @@ impl Timeline {
 
     /// States a fact of the whole run or of one process; a later one of the same key is kept beside it.
     pub fn fact(&mut self, process: Option<u32>, key: &str, value: impl Into<FactValue>) {
-        self.facts.push(Fact { process, key: key.to_owned(), value: value.into() });
+        self.facts.push(Fact { process, key: key.to_owned(), value: value.into(), source: None });
+    }
+
+    /// States a fact and the line that says so.
+    pub fn fact_at(
+        &mut self,
+        process: Option<u32>,
+        key: &str,
+        value: impl Into<FactValue>,
+        source: Line,
+    ) {
+        let (key, value) = (key.to_owned(), value.into());
+        self.facts.push(Fact { process, key, value, source: Some(source) });
     }
 
     /// The last fact of this key about this process, or about the run where there is none.

@@ -1,0 +1,267 @@
+//! Joins parsed events into a timeline: names, tracks, launches. Knows no JSON.
+
+use std::collections::HashMap;
+
+use timeline::{Detail, Duration, Kind, Process, Span, SpanId, Time, Timeline, TrackId, TrackKind};
+
+use super::{
+    event::{Category, Event, collective_operation, message_bytes},
+    json::unescape,
+    metadata::Metadata,
+};
+
+/// Events of one piece of a file, independent of all others.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Position behind the list's closing bracket, where it lies in this piece.
+    pub list_end: Option<usize>,
+    /// The piece's bytes, where they may be metadata.
+    pub all: Vec<u8>,
+    spans: Vec<RawSpan>,
+    names: Vec<Box<[u8]>>,
+    name_index: HashMap<Box<[u8]>, u32>,
+    thread_names: Vec<(i64, i64, String)>,
+    skipped: Vec<(&'static str, u64)>,
+}
+
+#[derive(Debug)]
+struct RawSpan {
+    category: Category,
+    name: u32,
+    start: i64,
+    duration: i64,
+    /// Device and stream, or process and thread.
+    place: (i64, i64),
+    correlation: i64,
+    detail: Option<Box<Detail>>,
+    has_shapes: bool,
+}
+
+impl Batch {
+    /// Whether no event was found.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty() && self.thread_names.is_empty()
+    }
+
+    /// Keeps an event.
+    pub fn push(&mut self, event: &Event<'_>) {
+        let on_device = matches!(
+            event.category,
+            Category::Kernel | Category::Memcpy | Category::Memset | Category::Synchronisation
+        );
+        let place =
+            if on_device { (event.device, event.stream) } else { (event.process, event.thread) };
+        let name = self.intern(event.name);
+        self.spans.push(RawSpan {
+            category: event.category,
+            name,
+            start: event.start,
+            duration: event.duration,
+            place,
+            correlation: event.correlation,
+            detail: detail(event).map(Box::new),
+            has_shapes: event.input_dims.is_some(),
+        });
+    }
+
+    /// Keeps the name of a process (`thread` -1) or thread.
+    pub fn name(&mut self, process: i64, thread: i64, name: &[u8]) {
+        self.thread_names.push((process, thread, unescape(name)));
+    }
+
+    /// Counts something left out.
+    pub fn skip(&mut self, reason: &'static str) {
+        match self.skipped.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, count)) => *count += 1,
+            None => self.skipped.push((reason, 1)),
+        }
+    }
+
+    fn intern(&mut self, name: &[u8]) -> u32 {
+        if let Some(&index) = self.name_index.get(name) {
+            return index;
+        }
+        let index = self.names.len() as u32;
+        self.names.push(name.into());
+        self.name_index.insert(name.into(), index);
+        index
+    }
+}
+
+/// Whether a kernel's name is that of a collective library: NCCL, RCCL or MSCCL.
+pub fn is_collective(name: &[u8]) -> bool {
+    let known = [&b"nccl"[..], b"rccl", b"msccl", b"NCCL"];
+    known.iter().any(|text| memchr::memmem::find(name, text).is_some())
+}
+
+fn detail(event: &Event<'_>) -> Option<Detail> {
+    match event.category {
+        Category::Kernel if event.collective.is_some() || is_collective(event.name) => {
+            let fields = event.collective.as_ref();
+            Some(Detail::Collective {
+                operation: collective_operation(fields, event.name),
+                group: fields.map_or(String::new(), |fields| unescape(fields.group)),
+                ranks: fields.and_then(|f| f.group_size).and_then(|n| u32::try_from(n).ok()),
+                bytes: fields.and_then(message_bytes),
+                sequence: fields.and_then(|f| f.sequence).and_then(|n| u64::try_from(n).ok()),
+            })
+        }
+        Category::Memcpy | Category::Memset => {
+            Some(Detail::Transfer { bytes: u64::try_from(event.bytes).ok()? })
+        }
+        _ => None,
+    }
+}
+
+/// Joins batches in order.
+#[derive(Debug, Default)]
+pub struct Builder {
+    timeline: Timeline,
+    tracks: HashMap<(bool, i64, i64), TrackId>,
+    launches: HashMap<i64, SpanId>,
+    launched: Vec<(i64, SpanId)>,
+    thread_names: Vec<(i64, i64, String)>,
+    host_processes: HashMap<i64, u64>,
+    shapes: u64,
+    host_ops: u64,
+}
+
+impl Builder {
+    /// Appends a batch.
+    pub fn merge(&mut self, batch: Batch) {
+        if self.timeline.processes.is_empty() {
+            self.timeline.add_process(Process::default());
+        }
+        let names: Vec<_> =
+            batch.names.iter().map(|name| self.timeline.names.intern(&unescape(name))).collect();
+        for span in batch.spans {
+            let kind = match span.category {
+                Category::Kernel
+                    if matches!(span.detail.as_deref(), Some(Detail::Collective { .. })) =>
+                {
+                    Kind::Communication
+                }
+                Category::Kernel => Kind::Compute,
+                Category::Memcpy => Kind::Copy,
+                Category::Memset => Kind::Fill,
+                Category::Runtime => Kind::Call,
+                Category::HostOp => Kind::HostOp,
+                Category::Mark => Kind::Mark,
+                Category::Overhead => Kind::Overhead,
+                Category::Synchronisation => Kind::Wait,
+            };
+            let on_device = matches!(
+                kind,
+                Kind::Compute | Kind::Communication | Kind::Copy | Kind::Fill | Kind::Wait
+            );
+            let track = self.track(on_device, span.place);
+            let id = self.timeline.spans.push(Span {
+                track,
+                kind,
+                name: names[span.name as usize],
+                start: Time::from_nanos(span.start),
+                duration: Duration::from_nanos(span.duration),
+            });
+            if span.correlation > 0 {
+                if kind == Kind::Call {
+                    self.launches.insert(span.correlation, id);
+                } else if on_device && kind != Kind::Wait {
+                    self.launched.push((span.correlation, id));
+                }
+            }
+            if kind == Kind::Call || kind == Kind::HostOp {
+                *self.host_processes.entry(span.place.0).or_default() += 1;
+            }
+            self.host_ops += u64::from(kind == Kind::HostOp);
+            self.shapes += u64::from(span.has_shapes);
+            if let Some(detail) = span.detail {
+                self.timeline.spans.add_detail(id, *detail);
+            }
+        }
+        self.thread_names.extend(batch.thread_names);
+        for (reason, count) in batch.skipped {
+            for _ in 0..1 {
+                self.timeline.skip(reason);
+            }
+            if let Some(skipped) = self.timeline.skipped.iter_mut().find(|s| s.reason == reason) {
+                skipped.count += count - 1;
+            }
+        }
+    }
+
+    fn track(&mut self, on_device: bool, place: (i64, i64)) -> TrackId {
+        let key = (on_device, place.0, place.1);
+        if let Some(&track) = self.tracks.get(&key) {
+            return track;
+        }
+        let (kind, name) = if on_device {
+            let device = u32::try_from(place.0).unwrap_or(0);
+            (
+                TrackKind::Stream { device, stream: place.1 },
+                format!("device {device} stream {}", place.1),
+            )
+        } else {
+            (TrackKind::Thread { thread: place.1 }, format!("thread {}", place.1))
+        };
+        let track = self.timeline.track(0, kind, &name);
+        self.tracks.insert(key, track);
+        track
+    }
+
+    /// The timeline, with launches linked and the file's metadata as facts.
+    pub fn finish(mut self, metadata: &Metadata) -> Timeline {
+        for (correlation, id) in std::mem::take(&mut self.launched) {
+            if let Some(&call) = self.launches.get(&correlation) {
+                self.timeline.spans.set_launcher(id, call);
+            }
+        }
+        let mut timeline = self.timeline;
+        if timeline.processes.is_empty() {
+            timeline.add_process(Process::default());
+        }
+        let pid = self.host_processes.iter().max_by_key(|&(pid, count)| (*count, -*pid));
+        let process = &mut timeline.processes[0];
+        process.rank = metadata.rank;
+        process.pid = pid.map(|(&pid, _)| pid).filter(|&pid| pid >= 0);
+        process.name = metadata.rank.map_or_else(|| "process".to_owned(), |r| format!("rank {r}"));
+        for (_, thread, name) in &self.thread_names {
+            let track = timeline.tracks.iter_mut().find(
+                |track| matches!(track.kind, TrackKind::Thread { thread: id } if id == *thread),
+            );
+            if let Some(track) = track {
+                track.name.clone_from(name);
+            }
+        }
+        timeline.wall_clock_zero = Some(metadata.base_time.unwrap_or(0));
+        facts(&mut timeline, metadata);
+        if self.host_ops > 0 {
+            timeline.fact(None, "recorded.shapes", i64::from(self.shapes > 0));
+        }
+        timeline
+    }
+}
+
+fn facts(timeline: &mut Timeline, metadata: &Metadata) {
+    if let Some(size) = metadata.world_size {
+        timeline.fact(None, "job.world_size", i64::from(size));
+    }
+    if let Some(backend) = &metadata.backend {
+        timeline.fact(None, "job.backend", backend.as_str());
+    }
+    if let Some(version) = &metadata.nccl_version {
+        timeline.fact(Some(0), "nccl.version", version.as_str());
+    }
+    for (id, name, multiprocessors) in &metadata.devices {
+        timeline.fact(Some(0), &format!("device.{id}.name"), name.as_str());
+        if let Some(count) = multiprocessors {
+            timeline.fact(Some(0), &format!("device.{id}.multiprocessors"), *count);
+        }
+    }
+    for (name, ranks) in &metadata.groups {
+        let list: Vec<String> = ranks.iter().map(i64::to_string).collect();
+        timeline.fact(None, &format!("group.{name}.ranks"), list.join(","));
+    }
+    for (key, version) in &metadata.versions {
+        timeline.fact(Some(0), key, version.as_str());
+    }
+}

@@ -1,0 +1,61 @@
+//! Kineto and other Chrome-trace JSON: PyTorch's profiler in every generation, CUDA and ROCm.
+//!
+//! Streams: a reader thread cuts the bytes between events, workers parse the pieces, the result is joined in order.
+//! Knows the format; what a kernel or call means for a step is the diagnosis' matter.
+
+mod build;
+mod chunks;
+mod event;
+mod json;
+mod metadata;
+
+use std::io::Read;
+
+use timeline::Timeline;
+
+use crate::{ReadError, Reader, input::Input};
+
+/// The reader.
+#[derive(Debug)]
+pub struct Kineto;
+
+impl Reader for Kineto {
+    fn name(&self) -> &'static str {
+        "kineto"
+    }
+
+    fn recognise(&self, head: &[u8]) -> bool {
+        let first = head.iter().find(|byte| !byte.is_ascii_whitespace());
+        let has = |text: &str| memchr::memmem::find(head, text.as_bytes()).is_some();
+        match first {
+            Some(b'{') => {
+                has("\"traceEvents\"") || (has("\"schemaVersion\"") && has("\"deviceProperties\""))
+            }
+            Some(b'[') => has("\"ph\"") && (has("\"ts\"") || has("\"pid\"")),
+            _ => false,
+        }
+    }
+
+    fn read(&self, input: Input) -> Result<Timeline, ReadError> {
+        let timeline = read(input.into_reader())?;
+        if timeline.spans.is_empty() {
+            let damaged = timeline.skipped.iter().map(|s| format!("{} {}", s.count, s.reason));
+            let found: Vec<String> = damaged.collect();
+            let found = if found.is_empty() { "no events".to_owned() } else { found.join(", ") };
+            let message = format!("no usable event ({found})");
+            return Err(ReadError::Nothing { format: "kineto", message });
+        }
+        Ok(timeline)
+    }
+}
+
+fn read(bytes: impl Read + Send) -> Result<Timeline, ReadError> {
+    let mut builder = build::Builder::default();
+    let outside = chunks::parse(bytes, |batch| builder.merge(batch))?;
+    let metadata = metadata::Metadata::read(&outside.before, &outside.after);
+    let mut timeline = builder.finish(&metadata);
+    if let Some(reason) = outside.failure {
+        timeline.skip(&reason);
+    }
+    Ok(timeline)
+}
