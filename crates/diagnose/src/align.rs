@@ -1,0 +1,314 @@
+//! Ranks on one clock: collectives matched per process group, clock offsets from their ends, arrivals.
+//!
+//! Knows devices; nothing of accounts or causes.
+
+use std::collections::BTreeMap;
+
+use timeline::{Detail, Timeline};
+
+use crate::device::{Device, Operation, Work};
+
+/// One device of one rank in the job, with what is needed to match its collectives.
+#[derive(Debug)]
+pub struct Participant<'a> {
+    /// Rank number.
+    pub rank: u32,
+    /// The rank's recording.
+    pub timeline: &'a Timeline,
+    /// Its device.
+    pub device: &'a mut Device,
+}
+
+/// A collective that was found on several ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matched {
+    /// Process group.
+    pub group: String,
+    /// Operation.
+    pub operation: String,
+    /// Bytes of one rank's message.
+    pub bytes: u64,
+    /// Ranks of the group as stated; at least those found.
+    pub group_size: u32,
+    /// `(participant, operation index)` of each rank found.
+    pub members: Vec<(usize, usize)>,
+    /// From the last arrival to the end, on the rank where it was longest.
+    pub transfer: i64,
+    /// The longest time any rank waited in it.
+    pub wait: i64,
+}
+
+/// How the ranks' clocks relate.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Clock {
+    /// For each participant: nanoseconds its clock is ahead of the first participant's; `None` where nothing matched.
+    pub offsets: Vec<Option<i64>>,
+    /// Median absolute deviation of the ends after correction.
+    pub residual: i64,
+    /// Collectives matched.
+    pub matched: Vec<Matched>,
+    /// `full`, `partial`, `one_rank` or `unmatched`.
+    pub split: &'static str,
+}
+
+/// A collective as one participant saw it.
+#[derive(Clone, Debug)]
+struct Seen {
+    index: usize,
+    operation: String,
+    bytes: Option<u64>,
+    sequence: Option<u64>,
+    group_size: Option<u32>,
+    end: i64,
+    launched: bool,
+}
+
+/// Pairs whose ends mark one moment: everybody leaves together.
+fn ends_together(operation: &str) -> bool {
+    matches!(operation, "all_reduce" | "all_gather" | "reduce_scatter" | "all_to_all" | "barrier")
+}
+
+/// Matches the collectives of all participants and marks when all had arrived.
+pub fn align(participants: &mut [Participant<'_>]) -> Clock {
+    let mut groups: BTreeMap<String, Vec<(usize, Vec<Seen>)>> = BTreeMap::new();
+    for (index, participant) in participants.iter().enumerate() {
+        for (group, seen) in seen(participant) {
+            groups.entry(group).or_default().push((index, seen));
+        }
+    }
+    let mut clock = Clock { offsets: vec![None; participants.len()], ..Clock::default() };
+    if let Some(first) = clock.offsets.first_mut() {
+        *first = Some(0);
+    }
+    // Pairings of each group's first member with the others, and the clock differences they imply.
+    let mut links: Vec<(usize, usize, i64)> = vec![];
+    let mut pairings: Vec<(&str, usize, usize, Pairing)> = vec![];
+    for (group, members) in &groups {
+        let Some((reference, rest)) = members.split_first() else { continue };
+        for (other, seen) in rest {
+            if let Some(pairing) = pair(&reference.1, seen) {
+                links.push((reference.0, *other, pairing.offset));
+                pairings.push((group, reference.0, *other, pairing));
+            }
+        }
+    }
+    spread(&mut clock.offsets, &links);
+    let mut residuals: Vec<i64> = vec![];
+    for (group, members) in &groups {
+        let Some((reference, _)) = members.split_first() else { continue };
+        for (position, own) in reference.1.iter().enumerate() {
+            let mut found = vec![(reference.0, own.index)];
+            for (_, from, other, pairing) in pairings.iter().filter(|(g, ..)| g == group) {
+                if *from == reference.0
+                    && let Some(index) = pairing.partner(position)
+                {
+                    let seen = members.iter().find(|(index, _)| index == other);
+                    if let Some(partner) = seen.and_then(|(_, seen)| seen.get(index)) {
+                        found.push((*other, partner.index));
+                    }
+                }
+            }
+            if found.len() > 1 {
+                let stated = own.group_size.unwrap_or(0);
+                clock.matched.push(Matched {
+                    group: group.clone(),
+                    operation: own.operation.clone(),
+                    bytes: own.bytes.unwrap_or(0),
+                    group_size: stated.max(found.len() as u32),
+                    members: found,
+                    transfer: 0,
+                    wait: 0,
+                });
+            }
+        }
+        for (_, _, other, pairing) in pairings.iter().filter(|(g, ..)| g == group) {
+            let known = clock.offsets[*other].unwrap_or(pairing.offset);
+            residuals.extend(
+                pairing
+                    .differences
+                    .iter()
+                    .map(|d| (d - known + clock.offsets[reference.0].unwrap_or(0)).abs()),
+            );
+        }
+    }
+    clock.residual = median(&mut residuals).unwrap_or(0);
+    arrivals(participants, &mut clock);
+    clock.split = match (participants.len(), clock.matched.is_empty()) {
+        (0 | 1, _) => "one_rank",
+        (_, true) => "unmatched",
+        _ if clock.matched.iter().all(|m| m.members.len() as u32 == m.group_size) => "full",
+        _ => "partial",
+    };
+    clock
+}
+
+fn seen(participant: &Participant<'_>) -> BTreeMap<String, Vec<Seen>> {
+    let mut groups: BTreeMap<String, Vec<Seen>> = BTreeMap::new();
+    for (index, operation) in participant.device.operations.iter().enumerate() {
+        if operation.work != Work::Collective {
+            continue;
+        }
+        let detail = participant.timeline.spans.details(operation.span).find_map(|d| match d {
+            Detail::Collective { operation, group, ranks, bytes, sequence } => {
+                Some((operation.clone(), group.clone(), *ranks, *bytes, *sequence))
+            }
+            _ => None,
+        });
+        let (name, group, ranks, bytes, sequence) = detail.unwrap_or_default();
+        groups.entry(group).or_default().push(Seen {
+            index,
+            operation: name,
+            bytes,
+            sequence,
+            group_size: ranks,
+            end: operation.end,
+            launched: operation.launch.is_some(),
+        });
+    }
+    groups
+}
+
+/// How the collectives of one rank correspond to those of another.
+#[derive(Debug)]
+struct Pairing {
+    /// `(position in the first, position in the second)`, rising.
+    pairs: Vec<(usize, usize)>,
+    /// Nanoseconds the second's clock is ahead.
+    offset: i64,
+    /// Differences of the ends of operations that end together.
+    differences: Vec<i64>,
+}
+
+impl Pairing {
+    fn partner(&self, position: usize) -> Option<usize> {
+        let found = self.pairs.binary_search_by_key(&position, |pair| pair.0).ok()?;
+        Some(self.pairs[found].1)
+    }
+}
+
+fn pair(first: &[Seen], second: &[Seen]) -> Option<Pairing> {
+    if let Some(pairing) = pair_by_sequence(first, second) {
+        return Some(pairing);
+    }
+    // Leading operations without a launch record were launched before recording began; the other rank may have
+    // fewer of them. Then the shift whose sizes agree and whose offset is smallest: wall clocks agree to milliseconds.
+    let lead = |seen: &[Seen]| seen.iter().position(|s| s.launched).unwrap_or(0);
+    let (skip_first, skip_second) = (lead(first), lead(second));
+    let (a, b) = (&first[skip_first..], &second[skip_second..]);
+    let reach = a.len().max(b.len()).min(256) as i64;
+    let least = (a.len().min(b.len()) * 3).div_ceil(5).max(1);
+    let mut best: Option<(i64, Pairing)> = None;
+    for shift in -reach..=reach {
+        let pairs: Vec<(usize, usize)> = (0..a.len())
+            .filter_map(|i| {
+                let j = usize::try_from(i as i64 + shift).ok()?;
+                (j < b.len()).then_some((i, j))
+            })
+            .collect();
+        let alike =
+            |&(i, j): &(usize, usize)| a[i].operation == b[j].operation && a[i].bytes == b[j].bytes;
+        if pairs.len() < least || !pairs.iter().all(alike) {
+            continue;
+        }
+        let pairing = measured(a, b, pairs);
+        let distance = pairing.offset.abs();
+        if best.as_ref().is_none_or(|(least, _)| distance < *least) {
+            best = Some((distance, pairing));
+        }
+    }
+    let (_, mut pairing) = best?;
+    for pair in &mut pairing.pairs {
+        *pair = (pair.0 + skip_first, pair.1 + skip_second);
+    }
+    Some(pairing)
+}
+
+fn pair_by_sequence(first: &[Seen], second: &[Seen]) -> Option<Pairing> {
+    let numbered = |seen: &[Seen]| -> Option<BTreeMap<u64, usize>> {
+        let numbers: Option<Vec<u64>> = seen.iter().map(|s| s.sequence).collect();
+        let map: BTreeMap<u64, usize> = numbers?.into_iter().zip(0..).collect();
+        (map.len() == seen.len()).then_some(map)
+    };
+    let (a, b) = (numbered(first)?, numbered(second)?);
+    let pairs: Vec<(usize, usize)> =
+        a.iter().filter_map(|(number, &i)| Some((i, *b.get(number)?))).collect();
+    if pairs.is_empty() {
+        return None;
+    }
+    let mut pairs = pairs;
+    pairs.sort_unstable();
+    Some(measured(first, second, pairs))
+}
+
+fn measured(first: &[Seen], second: &[Seen], pairs: Vec<(usize, usize)>) -> Pairing {
+    let difference = |&(i, j): &(usize, usize)| second[j].end - first[i].end;
+    let mut differences: Vec<i64> =
+        pairs.iter().filter(|(i, _)| ends_together(&first[*i].operation)).map(difference).collect();
+    if differences.is_empty() {
+        // Only rooted or pairwise operations: their ends are a weak clock, better than none.
+        differences = pairs.iter().map(difference).collect();
+    }
+    let offset = median(&mut differences.clone()).unwrap_or(0);
+    Pairing { pairs, offset, differences }
+}
+
+/// Spreads known offsets over the links between participants.
+fn spread(offsets: &mut [Option<i64>], links: &[(usize, usize, i64)]) {
+    loop {
+        let mut changed = false;
+        for &(from, to, offset) in links {
+            match (offsets[from], offsets[to]) {
+                (Some(own), None) => offsets[to] = Some(own + offset),
+                (None, Some(others)) => offsets[from] = Some(others - offset),
+                _ => continue,
+            }
+            changed = true;
+        }
+        if !changed {
+            // A part of the job that shares no group with the first: its own first member is its clock.
+            let Some(&(from, _, _)) = links.iter().find(|(from, ..)| offsets[*from].is_none())
+            else {
+                return;
+            };
+            offsets[from] = Some(0);
+        }
+    }
+}
+
+/// Marks on every member of a matched collective when the last rank had arrived, in that member's clock.
+fn arrivals(participants: &mut [Participant<'_>], clock: &mut Clock) {
+    let offsets: Vec<i64> = clock.offsets.iter().map(|offset| offset.unwrap_or(0)).collect();
+    for (number, matched) in clock.matched.iter_mut().enumerate() {
+        let operation = |&(participant, index): &(usize, usize)| -> Operation {
+            participants[participant].device.operations[index]
+        };
+        let common = |member: &(usize, usize), time: i64| time - offsets[member.0];
+        let last = matched.members.iter().map(|m| common(m, operation(m).start)).max();
+        let Some(last) = last else { continue };
+        // The root of a rooted operation leaves when its own part is done and waits for nobody.
+        let rooted = matches!(matched.operation.as_str(), "broadcast" | "reduce" | "send_receive");
+        let root = rooted
+            .then(|| matched.members.iter().min_by_key(|m| common(m, operation(m).end)))
+            .flatten()
+            .copied();
+        for &member in &matched.members {
+            let offset = offsets[member.0];
+            let own = &mut participants[member.0].device.operations[member.1];
+            let arrived = if Some(member) == root { own.start } else { last + offset };
+            let arrived = arrived.clamp(own.start, own.end);
+            own.matched = Some(number as u32);
+            own.all_arrived = Some(arrived);
+            matched.transfer = matched.transfer.max(own.end - arrived);
+            matched.wait = matched.wait.max(arrived - own.start);
+        }
+    }
+}
+
+/// The median, the lower of two middle ones.
+pub fn median(values: &mut [i64]) -> Option<i64> {
+    if values.is_empty() {
+        return None;
+    }
+    let middle = (values.len() - 1) / 2;
+    Some(*values.select_nth_unstable(middle).1)
+}

@@ -1,0 +1,312 @@
+//! One device of one rank, ready for the account: operations with their launches, the host's calls and marks.
+//!
+//! Knows timelines; not the other ranks.
+
+use std::collections::{BTreeMap, HashMap};
+
+use timeline::{Detail, Kind, SpanId, Timeline, TrackId, TrackKind};
+
+use crate::{
+    classify::{self, Call},
+    interval::Set,
+    leaf::Leaf,
+};
+
+/// What a device operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A computing kernel and its leaf.
+    Compute(Leaf),
+    /// A collective.
+    Collective,
+    /// A copy.
+    Copy,
+    /// A fill.
+    Fill,
+}
+
+/// The call that launched an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// When the call began.
+    pub start: i64,
+    /// When it returned.
+    pub end: i64,
+    /// The call's index in [`Device::calls`].
+    pub call: u32,
+}
+
+/// One operation of the device. Times are nanoseconds of the rank's wall clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    /// Start.
+    pub start: i64,
+    /// End.
+    pub end: i64,
+    /// The span it was read from.
+    pub span: SpanId,
+    /// What it is.
+    pub work: Work,
+    /// Stream number.
+    pub stream: i64,
+    /// Its launch, where recorded.
+    pub launch: Option<Launch>,
+    /// Bytes moved or sent; 0 where unknown.
+    pub bytes: u64,
+    /// Whether a copy's host side is pageable memory.
+    pub pageable: bool,
+    /// For a matched collective: index into the job's matched collectives.
+    pub matched: Option<u32>,
+    /// For a matched collective: when the last rank had arrived, in this rank's clock.
+    pub all_arrived: Option<i64>,
+}
+
+/// One call of the runtime or driver by a launching thread.
+#[derive(Clone, Copy, Debug)]
+pub struct HostCall {
+    /// Start.
+    pub start: i64,
+    /// End.
+    pub end: i64,
+    /// The span it was read from.
+    pub span: SpanId,
+    /// What it does.
+    pub class: Call,
+}
+
+/// A step as the host marked it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostStep {
+    /// The program's number of the step.
+    pub number: i64,
+    /// Start of the mark.
+    pub start: i64,
+    /// End of the mark.
+    pub end: i64,
+}
+
+/// One device of one rank.
+#[derive(Debug, Default)]
+pub struct Device {
+    /// Device number within the rank's process.
+    pub number: u32,
+    /// Operations by start, then end.
+    pub operations: Vec<Operation>,
+    /// Calls of the launching threads by start.
+    pub calls: Vec<HostCall>,
+    /// The stream with most computing.
+    pub primary_stream: i64,
+    /// Steps marked by the host, in order.
+    pub host_steps: Vec<HostStep>,
+    /// Who marked the steps: `ProfilerStep`, `nvtx`, `engine` or `none`.
+    pub step_source: &'static str,
+    /// When the host was in the loader.
+    pub loader: Set,
+    /// When the host collected garbage.
+    pub collections: Set,
+    /// When the host was inside an operator of the framework.
+    pub host_ops: Set,
+    /// When the profiler worked, full launch queues excepted.
+    pub profiler: Set,
+}
+
+/// All devices of a rank's timeline that carried out operations.
+pub fn devices(timeline: &Timeline) -> Vec<Device> {
+    let zero = timeline.wall_clock_zero.unwrap_or(0);
+    let spans = &timeline.spans;
+    let at = |id: SpanId| {
+        let span = spans.get(id);
+        let start = span.start.nanos().saturating_add(zero);
+        (start, start.saturating_add(span.duration.nanos().max(0)))
+    };
+    let mut kernel_leaves: HashMap<usize, Leaf> = HashMap::new();
+    let mut by_device: BTreeMap<u32, Vec<(Operation, Option<SpanId>)>> = BTreeMap::new();
+    let mut launching: BTreeMap<u32, Vec<TrackId>> = BTreeMap::new();
+    for id in spans.ids() {
+        let span = spans.get(id);
+        let TrackKind::Stream { device, stream } = timeline.tracks[span.track.0 as usize].kind
+        else {
+            continue;
+        };
+        let work = match span.kind {
+            Kind::Compute => Work::Compute(
+                *kernel_leaves
+                    .entry(span.name.index())
+                    .or_insert_with(|| classify::kernel(timeline.names.text(span.name))),
+            ),
+            Kind::Communication => Work::Collective,
+            Kind::Copy => Work::Copy,
+            Kind::Fill => Work::Fill,
+            _ => continue,
+        };
+        let (start, end) = at(id);
+        let launcher = spans.launcher(id);
+        if let Some(call) = launcher {
+            let threads = launching.entry(device).or_default();
+            let track = spans.get(call).track;
+            if !threads.contains(&track) {
+                threads.push(track);
+            }
+        }
+        let bytes = spans.details(id).find_map(|detail| match detail {
+            Detail::Transfer { bytes } => Some(*bytes),
+            Detail::Collective { bytes, .. } => *bytes,
+            _ => None,
+        });
+        let operation = Operation {
+            start,
+            end,
+            span: id,
+            work,
+            stream,
+            launch: None,
+            bytes: bytes.unwrap_or(0),
+            pageable: work == Work::Copy
+                && timeline.names.text(span.name).to_lowercase().contains("pageable"),
+            matched: None,
+            all_arrived: None,
+        };
+        by_device.entry(device).or_default().push((operation, launcher));
+    }
+    let host = Host::read(timeline, &at);
+    by_device
+        .into_iter()
+        .map(|(number, operations)| {
+            let threads = launching.remove(&number).unwrap_or_default();
+            host.device(timeline, &at, number, operations, &threads)
+        })
+        .collect()
+}
+
+/// Marks of the host that all devices of a rank share.
+struct Host {
+    steps: Vec<HostStep>,
+    step_source: &'static str,
+    loader: Vec<(TrackId, i64, i64)>,
+    collections: Set,
+    profiler: Set,
+}
+
+impl Host {
+    fn read(timeline: &Timeline, at: &impl Fn(SpanId) -> (i64, i64)) -> Host {
+        let (mut steps, mut loader, mut collections, mut profiler) =
+            (vec![], vec![], vec![], vec![]);
+        let mut source = "none";
+        for id in timeline.spans.ids() {
+            let span = timeline.spans.get(id);
+            if !matches!(span.kind, Kind::Mark | Kind::HostOp | Kind::Overhead | Kind::Data) {
+                continue;
+            }
+            let name = timeline.names.text(span.name);
+            let (start, end) = at(id);
+            match span.kind {
+                // "Command Buffer Full" is a full launch queue: the device is behind, not the profiler.
+                Kind::Overhead if name.contains("Command Buffer Full") => {}
+                Kind::Overhead => profiler.push((start, end)),
+                _ if classify::is_loader(name) || span.kind == Kind::Data => {
+                    loader.push((span.track, start, end));
+                }
+                Kind::Mark if classify::is_collection(name) => collections.push((start, end)),
+                Kind::Mark => {
+                    if let Some((number, from)) = step_number(name) {
+                        source = from;
+                        steps.push(HostStep { number, start, end });
+                    }
+                }
+                _ => {}
+            }
+        }
+        steps.sort_by_key(|step| step.start);
+        Host {
+            steps,
+            step_source: source,
+            loader,
+            collections: Set::union_of(collections),
+            profiler: Set::union_of(profiler),
+        }
+    }
+
+    fn device(
+        &self,
+        timeline: &Timeline,
+        at: &impl Fn(SpanId) -> (i64, i64),
+        number: u32,
+        mut operations: Vec<(Operation, Option<SpanId>)>,
+        threads: &[TrackId],
+    ) -> Device {
+        let spans = &timeline.spans;
+        let (mut calls, mut host_ops) = (vec![], vec![]);
+        let mut classes: HashMap<usize, Call> = HashMap::new();
+        for id in spans.ids() {
+            let span = spans.get(id);
+            if !threads.contains(&span.track) {
+                continue;
+            }
+            let (start, end) = at(id);
+            match span.kind {
+                Kind::Call => {
+                    let class = *classes
+                        .entry(span.name.index())
+                        .or_insert_with(|| classify::call(timeline.names.text(span.name)));
+                    calls.push(HostCall { start, end, span: id, class });
+                }
+                Kind::HostOp => host_ops.push((start, end)),
+                _ => {}
+            }
+        }
+        calls.sort_by_key(|call| (call.start, call.end));
+        let call_index: HashMap<SpanId, u32> =
+            calls.iter().enumerate().map(|(index, call)| (call.span, index as u32)).collect();
+        operations.sort_by_key(|(operation, _)| (operation.start, operation.end));
+        let operations: Vec<Operation> = operations
+            .into_iter()
+            .map(|(mut operation, launcher)| {
+                operation.launch = launcher.and_then(|id| {
+                    let call = *call_index.get(&id)?;
+                    let (start, end) = at(id);
+                    Some(Launch { start, end, call })
+                });
+                operation
+            })
+            .collect();
+        let mut computing: BTreeMap<i64, i64> = BTreeMap::new();
+        for operation in &operations {
+            if matches!(operation.work, Work::Compute(_)) {
+                *computing.entry(operation.stream).or_default() += operation.end - operation.start;
+            }
+        }
+        let busiest = computing.iter().max_by_key(|&(stream, total)| (*total, -*stream));
+        let primary_stream = busiest
+            .map(|(&stream, _)| stream)
+            .or_else(|| operations.first().map(|operation| operation.stream))
+            .unwrap_or(0);
+        // A loader counts on launching threads; where those have none, on any thread of the rank.
+        let own: Vec<_> =
+            self.loader.iter().filter(|(track, ..)| threads.contains(track)).collect();
+        let loader = Set::union_of(own.iter().map(|&&(_, start, end)| (start, end)));
+        Device {
+            number,
+            operations,
+            calls,
+            primary_stream,
+            host_steps: self.steps.clone(),
+            step_source: self.step_source,
+            loader,
+            collections: self.collections.clone(),
+            host_ops: Set::union_of(host_ops),
+            profiler: self.profiler.clone(),
+        }
+    }
+}
+
+/// The number of a step's mark and who makes such marks.
+fn step_number(name: &str) -> Option<(i64, &'static str)> {
+    let (number, source) = if let Some(number) = name.strip_prefix("ProfilerStep#") {
+        (number, "ProfilerStep")
+    } else if let Some(number) = name.strip_prefix("counterpoint.step#") {
+        (number, "engine")
+    } else {
+        (name.strip_prefix("step ").or_else(|| name.strip_prefix("iteration "))?, "nvtx")
+    };
+    Some((number.trim().parse().ok()?, source))
+}

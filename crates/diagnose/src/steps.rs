@@ -1,0 +1,82 @@
+//! Device steps: from the first operation of one step on the busiest stream to that of the next.
+//!
+//! The host runs ahead of the device, so host windows never bound a device's step. Knows one device at a time.
+
+use crate::device::Device;
+
+/// One step of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The program's number.
+    pub number: i64,
+    /// First operation launched in this step.
+    pub start: i64,
+    /// First operation launched in the next step.
+    pub end: i64,
+}
+
+/// Steps of a device and which of them count.
+#[derive(Clone, Debug, Default)]
+pub struct Steps {
+    /// Steps whose account counts, neighbours in time.
+    pub counted: Vec<Step>,
+    /// Steps seen and left out, with the reason.
+    pub left_out: Vec<(i64, &'static str)>,
+    /// Whether only steps at the edge, or no steps at all, were there to count.
+    pub weak: bool,
+}
+
+impl Steps {
+    /// First and last nanosecond that count; `None` where nothing does.
+    pub fn window(&self) -> Option<(i64, i64)> {
+        Some((self.counted.first()?.start, self.counted.last()?.end))
+    }
+}
+
+/// Finds the device's steps.
+pub fn find(device: &Device) -> Steps {
+    let operations = &device.operations;
+    let (Some(first), Some(last)) =
+        (operations.first(), operations.iter().map(|operation| operation.end).max())
+    else {
+        return Steps::default();
+    };
+    let mut starts: Vec<(i64, i64)> = vec![];
+    let mut left_out = vec![];
+    for step in &device.host_steps {
+        let inside = |launch: i64| step.start <= launch && launch < step.end;
+        let begins = operations
+            .iter()
+            .filter(|o| o.stream == device.primary_stream)
+            .filter(|o| o.launch.is_some_and(|launch| inside(launch.start)))
+            .map(|o| o.start)
+            .min();
+        match begins {
+            Some(begins) => starts.push((step.number, begins)),
+            None => left_out.push((step.number, "no operation was launched in it")),
+        }
+    }
+    starts.sort_by_key(|&(_, start)| start);
+    let mut all: Vec<Step> = starts
+        .windows(2)
+        .filter(|pair| pair[1].1 > pair[0].1)
+        .map(|pair| Step { number: pair[0].0, start: pair[0].1, end: pair[1].1 })
+        .collect();
+    if all.len() >= 2 {
+        let edge = all.remove(0);
+        left_out.push((edge.number, "queue empty at start"));
+        if let Some(&(number, _)) = starts.last() {
+            left_out.push((number, "end not bounded"));
+        }
+        return Steps { counted: all, left_out, weak: false };
+    }
+    let counted = match (all.is_empty(), starts.as_slice()) {
+        (false, _) => all,
+        (true, [(number, start)]) if last > *start => {
+            vec![Step { number: *number, start: *start, end: last }]
+        }
+        _ if last > first.start => vec![Step { number: 0, start: first.start, end: last }],
+        _ => vec![],
+    };
+    Steps { counted, left_out, weak: true }
+}
