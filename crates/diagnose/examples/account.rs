@@ -27,6 +27,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         clock.matched.len(),
         clock.split
     );
+    let steps: Vec<_> = participants.iter().map(|p| steps::find(p.device)).collect();
+    let began = std::time::Instant::now();
+    let outcome = diagnose::replay::Replay::new(&participants, &clock, &steps)
+        .run(&diagnose::replay::Scenario::default());
+    println!("replay {outcome:?} in {:.1?}", began.elapsed());
     for participant in &participants {
         let steps = steps::find(participant.device);
         let parts = Parts::of(participant.device);

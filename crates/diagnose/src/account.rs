@@ -170,7 +170,7 @@ impl Chain {
             .union(&device.collections)
             .union(&device.profiler);
         Chain {
-            allocate: class(Call::Allocate),
+            allocate: class(Call::Allocate).union(&class(Call::Free)),
             copy: class(Call::Copy),
             synchronise: class(Call::Synchronise),
             load: class(Call::Load),

@@ -57,8 +57,10 @@ pub enum Call {
     GraphLaunch,
     /// Waits for the device.
     Synchronise,
-    /// Allocates or frees memory of the device or pinned memory of the host.
+    /// Allocates memory of the device or pinned memory of the host, or maps it.
     Allocate,
+    /// Frees memory of the device, after waiting for it.
+    Free,
     /// Copies.
     Copy,
     /// Makes a stream wait for an event.
@@ -175,8 +177,9 @@ mod tests {
             ("cudaGraphLaunch", Call::GraphLaunch),
             ("cudaStreamWaitEvent", Call::StreamWait),
             ("cudaDeviceSynchronize", Call::Synchronise),
-            ("cudaFree", Call::Allocate),
-            ("hipFree", Call::Allocate),
+            ("cudaFree", Call::Free),
+            ("hipFree", Call::Free),
+            ("cudaFreeAsync", Call::Allocate),
             ("cuMemMap", Call::Allocate),
             ("cudaMemcpyAsync", Call::Copy),
             ("cudaMemsetAsync", Call::Launch),

@@ -8,4 +8,5 @@ pub mod classify;
 pub mod device;
 pub mod interval;
 pub mod leaf;
+pub mod replay;
 pub mod steps;

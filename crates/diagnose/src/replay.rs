@@ -1,0 +1,382 @@
+//! Replay: the recorded job run again under rules of dependence, unchanged or with something taken out.
+//!
+//! A rank is its host's chain of calls; device operations follow their launch, their stream, the waits between
+//! streams; a full launch queue and blocking calls hold the host up; a collective ends when the last rank has arrived
+//! and the transfer is done. Knows devices and matched collectives; no causes.
+
+use std::collections::HashMap;
+
+use crate::{
+    align::{Clock, Participant},
+    classify::Call,
+    device::{Device, Work},
+    steps::Steps,
+};
+
+/// From a launch call's start to the operation's start on an idle stream, in nanoseconds.
+const LAUNCH_LATENCY: i64 = 4_500;
+/// Launches a device's queue holds before the host must wait.
+const QUEUE_DEPTH: usize = 1_024;
+/// The usual distance of two queued operations.
+const QUEUED_GAP: i64 = 900;
+const NEVER: i64 = i64::MIN / 4;
+
+/// What a scenario makes of one call.
+#[derive(Clone, Copy, Debug)]
+pub struct CallTiming {
+    /// Host time between the previous call's return and this call.
+    pub gap: i64,
+    /// Length of the call itself, waiting for the device excepted.
+    pub duration: i64,
+    /// Whether a call that blocks returns at once.
+    pub returns_at_once: bool,
+}
+
+/// What is different from the recorded run. The default changes nothing.
+#[derive(Default)]
+pub struct Scenario<'a> {
+    /// Timing of a call: `(participant, call index, as recorded)`.
+    pub call: Option<Box<dyn Fn(usize, usize, CallTiming) -> CallTiming + 'a>>,
+    /// Duration of an operation: `(participant, operation index, as recorded)`.
+    pub operation: Option<Box<dyn Fn(usize, usize, i64) -> i64 + 'a>>,
+    /// Transfer of a matched collective: `(matched index, as recorded on one rank)`.
+    pub transfer: Option<Box<dyn Fn(usize, i64) -> i64 + 'a>>,
+}
+
+/// One operation in launch order.
+#[derive(Clone, Debug)]
+struct Op {
+    index: usize,
+    start: i64,
+    end: i64,
+    launched: i64,
+    /// The previous operation on its stream, by launch order.
+    previous: Option<usize>,
+    /// Operations of other streams it waited for.
+    waits: [Option<usize>; 1],
+    matched: Option<usize>,
+    /// Transfer time on this rank, where matched.
+    transfer: i64,
+    /// The root of a rooted collective waits for nobody.
+    root: bool,
+}
+
+/// One call of the host's chain.
+#[derive(Clone, Debug)]
+struct Chained {
+    call: usize,
+    gap: i64,
+    duration: i64,
+    blocks: bool,
+    throttled: bool,
+    /// Operations launched, as positions in launch order.
+    launches: std::ops::Range<usize>,
+    /// For a blocking call: the operation whose end it waited for, and the time from then to its return.
+    waited_for: Option<usize>,
+    tail: i64,
+}
+
+#[derive(Debug)]
+struct Rank {
+    first_call: i64,
+    calls: Vec<Chained>,
+    ops: Vec<Op>,
+    /// Launch-order positions of the first operation of each counted step and of the step after the last.
+    bounds: Vec<usize>,
+}
+
+/// A job ready to be replayed.
+#[derive(Debug)]
+pub struct Replay {
+    ranks: Vec<Rank>,
+    /// For each matched collective the members as `(participant, launch-order position)`.
+    collectives: usize,
+}
+
+/// Mean lengths of the counted steps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// As recorded, over all ranks, in nanoseconds.
+    pub observed: f64,
+    /// As replayed.
+    pub replayed: f64,
+    /// The largest relative difference of any counted step on any rank.
+    pub error: f64,
+}
+
+impl Replay {
+    /// Prepares the job. `steps` are those of each participant.
+    pub fn new(participants: &[Participant<'_>], clock: &Clock, steps: &[Steps]) -> Replay {
+        let ranks = participants
+            .iter()
+            .enumerate()
+            .map(|(number, participant)| {
+                let offset = clock.offsets.get(number).copied().flatten().unwrap_or(0);
+                let mut rank = Rank::new(participant.device, offset, steps.get(number));
+                for op in &mut rank.ops {
+                    let operation = &participant.device.operations[op.index];
+                    let (Some(matched), Some(arrived)) = (operation.matched, operation.all_arrived)
+                    else {
+                        continue;
+                    };
+                    let matched = matched as usize;
+                    let rooted = matches!(
+                        clock.matched[matched].operation.as_str(),
+                        "broadcast" | "reduce" | "send_receive"
+                    );
+                    op.root = rooted && arrived == operation.start;
+                    op.matched = Some(matched);
+                    op.transfer = (operation.end - arrived).max(0);
+                }
+                rank
+            })
+            .collect();
+        Replay { ranks, collectives: clock.matched.len() }
+    }
+
+    /// Replays the job.
+    pub fn run(&self, scenario: &Scenario<'_>) -> Outcome {
+        let n = self.ranks.len();
+        let mut arrivals = vec![vec![NEVER; self.collectives]; n];
+        let mut states: Vec<Vec<(i64, i64)>> =
+            self.ranks.iter().map(|rank| vec![(0, 0); rank.ops.len()]).collect();
+        for _ in 0..400 {
+            let mut moved = 0;
+            for number in 0..n {
+                let mut latest = vec![NEVER; self.collectives];
+                for (_, own) in arrivals.iter().enumerate().filter(|(other, _)| *other != number) {
+                    for (latest, &arrival) in latest.iter_mut().zip(own) {
+                        *latest = (*latest).max(arrival);
+                    }
+                }
+                let mut fresh = vec![NEVER; self.collectives];
+                self.ranks[number].simulate(
+                    number,
+                    scenario,
+                    &latest,
+                    &mut fresh,
+                    &mut states[number],
+                );
+                for (old, &new) in arrivals[number].iter().zip(&fresh) {
+                    if new != NEVER {
+                        moved = moved.max((new - *old).abs());
+                    }
+                }
+                arrivals[number] = fresh;
+            }
+            if moved < 500 {
+                break;
+            }
+        }
+        self.outcome(&states)
+    }
+
+    fn outcome(&self, states: &[Vec<(i64, i64)>]) -> Outcome {
+        let (mut observed, mut replayed, mut count, mut error) = (0.0, 0.0, 0.0, 0.0_f64);
+        for (rank, state) in self.ranks.iter().zip(states) {
+            for pair in rank.bounds.windows(2) {
+                let seen = (rank.ops[pair[1]].start - rank.ops[pair[0]].start) as f64;
+                let again = (state[pair[1]].0 - state[pair[0]].0) as f64;
+                observed += seen;
+                replayed += again;
+                count += 1.0;
+                if seen > 0.0 {
+                    error = error.max((again / seen - 1.0).abs());
+                }
+            }
+        }
+        if count == 0.0 {
+            return Outcome { observed: 0.0, replayed: 0.0, error: f64::INFINITY };
+        }
+        Outcome { observed: observed / count, replayed: replayed / count, error }
+    }
+}
+
+impl Rank {
+    fn new(device: &Device, offset: i64, steps: Option<&Steps>) -> Rank {
+        let mut launched_by: HashMap<u32, Vec<usize>> = HashMap::new();
+        for (index, operation) in device.operations.iter().enumerate() {
+            if let Some(launch) = operation.launch {
+                launched_by.entry(launch.call).or_default().push(index);
+            }
+        }
+        let mut rank = Rank {
+            first_call: device.calls.first().map_or(0, |call| call.start - offset),
+            calls: Vec::with_capacity(device.calls.len()),
+            ops: vec![],
+            bounds: vec![],
+        };
+        let mut last_end: Option<i64> = None;
+        let (mut saw_wait, mut last_compute, mut last_collective) = (false, None, None);
+        let mut stream_last: HashMap<i64, usize> = HashMap::new();
+        for (index, call) in device.calls.iter().enumerate() {
+            let (start, end) = (call.start - offset, call.end - offset);
+            let gap = last_end.map_or(0, |last| (start - last).max(0));
+            last_end = Some(last_end.map_or(end, |last: i64| last.max(end)));
+            saw_wait |= call.class == Call::StreamWait;
+            let own = launched_by.remove(&(index as u32)).unwrap_or_default();
+            let first = rank.ops.len();
+            for operation_index in own {
+                let operation = &device.operations[operation_index];
+                let position = rank.ops.len();
+                let mut waits = [None];
+                if operation.work == Work::Collective {
+                    waits[0] = last_compute;
+                    last_collective = Some(position);
+                } else {
+                    let after_collective = last_collective.filter(|&at: &usize| {
+                        saw_wait
+                            && operation.stream == device.primary_stream
+                            && operation.start - offset >= rank.ops[at].end - 2_000
+                    });
+                    waits[0] = after_collective;
+                    last_compute = Some(position);
+                }
+                saw_wait = false;
+                rank.ops.push(Op {
+                    index: operation_index,
+                    start: operation.start - offset,
+                    end: operation.end - offset,
+                    launched: start,
+                    previous: stream_last.insert(operation.stream, position),
+                    waits,
+                    matched: None,
+                    transfer: 0,
+                    root: false,
+                });
+            }
+            let launches = first..rank.ops.len();
+            let staged = rank
+                .ops
+                .get(first)
+                .is_some_and(|op| device.operations[op.index].pageable && op.end <= end + 2_000);
+            let blocks = call.class == Call::Synchronise
+                || call.class == Call::Free
+                || (call.class == Call::Copy && staged && end - start > 30_000);
+            let (mut waited_for, mut tail) = (None, 0);
+            if blocks {
+                let from = rank.ops.len().saturating_sub(3_000);
+                waited_for = (from..rank.ops.len())
+                    .filter(|&at| rank.ops[at].end <= end + 3_000 && rank.ops[at].end >= start - 1)
+                    .max_by_key(|&at| rank.ops[at].end);
+                let waited_until = waited_for.map_or(start, |at| rank.ops[at].end.max(start));
+                tail = end - waited_until;
+            }
+            let launching = matches!(call.class, Call::Launch | Call::GraphLaunch);
+            rank.calls.push(Chained {
+                call: index,
+                gap,
+                duration: end - start,
+                blocks,
+                throttled: launching && end - start > 100_000,
+                launches,
+                waited_for,
+                tail,
+            });
+        }
+        rank.bounds = rank.step_bounds(device, offset, steps);
+        rank
+    }
+
+    /// Launch-order positions of the operations that begin the counted steps, and of the one that ends the last.
+    fn step_bounds(&self, device: &Device, offset: i64, steps: Option<&Steps>) -> Vec<usize> {
+        let Some(steps) = steps else { return vec![] };
+        let begins = |time: i64| {
+            (0..self.ops.len()).find(|&at| {
+                let op = &self.ops[at];
+                op.start == time - offset
+                    && device.operations[op.index].stream == device.primary_stream
+            })
+        };
+        let mut times: Vec<i64> = steps.counted.iter().map(|step| step.start).collect();
+        times.extend(steps.counted.last().map(|step| step.end));
+        let bounds: Vec<usize> = times.into_iter().filter_map(begins).collect();
+        if bounds.len() == steps.counted.len() + 1 { bounds } else { vec![] }
+    }
+
+    /// One pass over the host's chain, given when the other ranks arrive in each collective.
+    fn simulate(
+        &self,
+        number: usize,
+        scenario: &Scenario<'_>,
+        others: &[i64],
+        arrivals: &mut [i64],
+        states: &mut [(i64, i64)],
+    ) {
+        let mut time = None;
+        for chained in &self.calls {
+            let duration = if chained.throttled { 8_000 } else { chained.duration };
+            let mut timing = CallTiming { gap: chained.gap, duration, returns_at_once: false };
+            if let Some(change) = &scenario.call {
+                timing = change(number, chained.call, timing);
+            }
+            let start = time.map_or(self.first_call, |time: i64| time + timing.gap);
+            let mut duration = timing.duration;
+            if let Some(full) = chained.launches.start.checked_sub(QUEUE_DEPTH)
+                && !chained.launches.is_empty()
+                && states[full].0 > start + duration
+            {
+                duration = states[full].0 - start;
+            }
+            let mut end = start + duration;
+            for at in chained.launches.clone() {
+                states[at] = self.place(at, start, number, scenario, others, arrivals, states);
+            }
+            if chained.blocks {
+                end = match chained.waited_for {
+                    _ if timing.returns_at_once => start + 5_000.min(timing.duration.max(1_000)),
+                    Some(at) => states[at].1.max(start) + chained.tail,
+                    None => start + timing.duration,
+                };
+            }
+            time = Some(end);
+        }
+    }
+
+    /// Start and end of one operation whose launch call began at `launched`.
+    #[expect(clippy::too_many_arguments, reason = "the simulation's state is passed in parts")]
+    fn place(
+        &self,
+        at: usize,
+        launched: i64,
+        number: usize,
+        scenario: &Scenario<'_>,
+        others: &[i64],
+        arrivals: &mut [i64],
+        states: &[(i64, i64)],
+    ) -> (i64, i64) {
+        let op = &self.ops[at];
+        let mut duration = op.end - op.start;
+        if let Some(change) = &scenario.operation {
+            duration = change(number, op.index, duration);
+        }
+        let previous = op.previous.map(|position| &self.ops[position]);
+        let starved = previous.is_none_or(|previous| op.launched + LAUNCH_LATENCY > previous.end);
+        let waits: Vec<usize> = op.waits.iter().flatten().copied().collect();
+        let alone = starved && waits.is_empty();
+        let latency =
+            if alone { (op.start - op.launched).clamp(0, 60_000) } else { LAUNCH_LATENCY };
+        let mut start = launched + latency;
+        if let (Some(position), Some(previous)) = (op.previous, previous) {
+            let queued = !starved && waits.is_empty();
+            let gap = if queued { (op.start - previous.end).clamp(0, 3_000) } else { QUEUED_GAP };
+            start = start.max(states[position].1 + gap);
+        }
+        for wait in waits {
+            let gap = (op.start - self.ops[wait].end).clamp(0, 5_000);
+            start = start.max(states[wait].1 + gap);
+        }
+        let Some(matched) = op.matched else { return (start, start + duration) };
+        arrivals[matched] = start;
+        let mut transfer = op.transfer;
+        if let Some(change) = &scenario.transfer {
+            transfer = change(matched, transfer);
+        }
+        let end = if op.root {
+            start + if op.transfer > 0 { transfer } else { duration }
+        } else {
+            start.max(others[matched]) + transfer
+        };
+        (start, end)
+    }
+}
