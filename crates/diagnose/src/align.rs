@@ -8,15 +8,15 @@ use timeline::{Detail, Timeline};
 
 use crate::device::{Device, Operation, Work};
 
-/// One device of one rank in the job, with what is needed to match its collectives.
+/// One device of one rank in the job.
 #[derive(Debug)]
-pub struct Participant<'a> {
+pub struct Participant {
     /// Rank number.
     pub rank: u32,
-    /// The rank's recording.
-    pub timeline: &'a Timeline,
+    /// Index of the rank's recording among the job's inputs.
+    pub input: usize,
     /// Its device.
-    pub device: &'a mut Device,
+    pub device: Device,
 }
 
 /// A collective that was found on several ranks.
@@ -69,10 +69,12 @@ fn ends_together(operation: &str) -> bool {
 }
 
 /// Matches the collectives of all participants and marks when all had arrived.
-pub fn align(participants: &mut [Participant<'_>]) -> Clock {
+///
+/// `timelines` are the job's recordings, indexed by [`Participant::input`].
+pub fn align(participants: &mut [Participant], timelines: &[&Timeline]) -> Clock {
     let mut groups: BTreeMap<String, Vec<(usize, Vec<Seen>)>> = BTreeMap::new();
     for (index, participant) in participants.iter().enumerate() {
-        for (group, seen) in seen(participant) {
+        for (group, seen) in seen(participant, timelines[participant.input]) {
             groups.entry(group).or_default().push((index, seen));
         }
     }
@@ -142,13 +144,13 @@ pub fn align(participants: &mut [Participant<'_>]) -> Clock {
     clock
 }
 
-fn seen(participant: &Participant<'_>) -> BTreeMap<String, Vec<Seen>> {
+fn seen(participant: &Participant, timeline: &Timeline) -> BTreeMap<String, Vec<Seen>> {
     let mut groups: BTreeMap<String, Vec<Seen>> = BTreeMap::new();
     for (index, operation) in participant.device.operations.iter().enumerate() {
         if operation.work != Work::Collective {
             continue;
         }
-        let detail = participant.timeline.spans.details(operation.span).find_map(|d| match d {
+        let detail = timeline.spans.details(operation.span).find_map(|d| match d {
             Detail::Collective { operation, group, ranks, bytes, sequence } => {
                 Some((operation.clone(), group.clone(), *ranks, *bytes, *sequence))
             }
@@ -276,7 +278,7 @@ fn spread(offsets: &mut [Option<i64>], links: &[(usize, usize, i64)]) {
 }
 
 /// Marks on every member of a matched collective when the last rank had arrived, in that member's clock.
-fn arrivals(participants: &mut [Participant<'_>], clock: &mut Clock) {
+fn arrivals(participants: &mut [Participant], clock: &mut Clock) {
     let offsets: Vec<i64> = clock.offsets.iter().map(|offset| offset.unwrap_or(0)).collect();
     for (number, matched) in clock.matched.iter_mut().enumerate() {
         let operation = |&(participant, index): &(usize, usize)| -> Operation {

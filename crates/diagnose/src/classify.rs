@@ -87,6 +87,8 @@ pub fn call(name: &str) -> Call {
         "ThreadSynchronize",
     ]) {
         Call::Synchronise
+    } else if ["Free", "FreeHost", "MemFree", "MemFree_v2"].contains(&bare) {
+        Call::Free
     } else if starts(&[
         "Malloc",
         "Free",

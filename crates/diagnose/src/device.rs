@@ -106,6 +106,8 @@ pub struct Device {
     pub collections: Set,
     /// When the host was inside an operator of the framework.
     pub host_ops: Set,
+    /// The operators themselves on the launching threads, by start.
+    pub host_op_spans: Vec<(i64, i64, SpanId)>,
     /// When the profiler worked, full launch queues excepted.
     pub profiler: Set,
 }
@@ -250,11 +252,12 @@ impl Host {
                         .or_insert_with(|| classify::call(timeline.names.text(span.name)));
                     calls.push(HostCall { start, end, span: id, class });
                 }
-                Kind::HostOp => host_ops.push((start, end)),
+                Kind::HostOp => host_ops.push((start, end, id)),
                 _ => {}
             }
         }
         calls.sort_by_key(|call| (call.start, call.end));
+        host_ops.sort_unstable_by_key(|&(start, end, _)| (start, -end));
         let call_index: HashMap<SpanId, u32> =
             calls.iter().enumerate().map(|(index, call)| (call.span, index as u32)).collect();
         operations.sort_by_key(|(operation, _)| (operation.start, operation.end));
@@ -293,7 +296,8 @@ impl Host {
             step_source: self.step_source,
             loader,
             collections: self.collections.clone(),
-            host_ops: Set::union_of(host_ops),
+            host_ops: Set::union_of(host_ops.iter().map(|&(start, end, _)| (start, end))),
+            host_op_spans: host_ops,
             profiler: self.profiler.clone(),
         }
     }

@@ -32,16 +32,32 @@ pub struct CallTiming {
     pub returns_at_once: bool,
 }
 
-/// What is different from the recorded run. The default changes nothing.
-#[derive(Default)]
-pub struct Scenario<'a> {
-    /// Timing of a call: `(participant, call index, as recorded)`.
-    pub call: Option<Box<dyn Fn(usize, usize, CallTiming) -> CallTiming + 'a>>,
-    /// Duration of an operation: `(participant, operation index, as recorded)`.
-    pub operation: Option<Box<dyn Fn(usize, usize, i64) -> i64 + 'a>>,
-    /// Transfer of a matched collective: `(matched index, as recorded on one rank)`.
-    pub transfer: Option<Box<dyn Fn(usize, i64) -> i64 + 'a>>,
+/// What is different from the recorded run. Every method changes nothing by default.
+pub trait Scenario {
+    /// Timing of a call of a participant.
+    fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
+        let _ = (participant, call);
+        recorded
+    }
+
+    /// Duration of an operation of a participant.
+    fn operation(&self, participant: usize, operation: usize, recorded: i64) -> i64 {
+        let _ = (participant, operation);
+        recorded
+    }
+
+    /// Transfer of a matched collective on one rank, from the last arrival to the end.
+    fn transfer(&self, matched: usize, recorded: i64) -> i64 {
+        let _ = matched;
+        recorded
+    }
 }
+
+/// The recorded run.
+#[derive(Clone, Copy, Debug)]
+pub struct Unchanged;
+
+impl Scenario for Unchanged {}
 
 /// One operation in launch order.
 #[derive(Clone, Debug)]
@@ -106,13 +122,13 @@ pub struct Outcome {
 
 impl Replay {
     /// Prepares the job. `steps` are those of each participant.
-    pub fn new(participants: &[Participant<'_>], clock: &Clock, steps: &[Steps]) -> Replay {
+    pub fn new(participants: &[Participant], clock: &Clock, steps: &[Steps]) -> Replay {
         let ranks = participants
             .iter()
             .enumerate()
             .map(|(number, participant)| {
                 let offset = clock.offsets.get(number).copied().flatten().unwrap_or(0);
-                let mut rank = Rank::new(participant.device, offset, steps.get(number));
+                let mut rank = Rank::new(&participant.device, offset, steps.get(number));
                 for op in &mut rank.ops {
                     let operation = &participant.device.operations[op.index];
                     let (Some(matched), Some(arrived)) = (operation.matched, operation.all_arrived)
@@ -135,7 +151,7 @@ impl Replay {
     }
 
     /// Replays the job.
-    pub fn run(&self, scenario: &Scenario<'_>) -> Outcome {
+    pub fn run(&self, scenario: &dyn Scenario) -> Outcome {
         let n = self.ranks.len();
         let mut arrivals = vec![vec![NEVER; self.collectives]; n];
         let mut states: Vec<Vec<(i64, i64)>> =
@@ -298,7 +314,7 @@ impl Rank {
     fn simulate(
         &self,
         number: usize,
-        scenario: &Scenario<'_>,
+        scenario: &dyn Scenario,
         others: &[i64],
         arrivals: &mut [i64],
         states: &mut [(i64, i64)],
@@ -306,10 +322,8 @@ impl Rank {
         let mut time = None;
         for chained in &self.calls {
             let duration = if chained.throttled { 8_000 } else { chained.duration };
-            let mut timing = CallTiming { gap: chained.gap, duration, returns_at_once: false };
-            if let Some(change) = &scenario.call {
-                timing = change(number, chained.call, timing);
-            }
+            let recorded = CallTiming { gap: chained.gap, duration, returns_at_once: false };
+            let timing = scenario.call(number, chained.call, recorded);
             let start = time.map_or(self.first_call, |time: i64| time + timing.gap);
             let mut duration = timing.duration;
             if let Some(full) = chained.launches.start.checked_sub(QUEUE_DEPTH)
@@ -340,16 +354,13 @@ impl Rank {
         at: usize,
         launched: i64,
         number: usize,
-        scenario: &Scenario<'_>,
+        scenario: &dyn Scenario,
         others: &[i64],
         arrivals: &mut [i64],
         states: &[(i64, i64)],
     ) -> (i64, i64) {
         let op = &self.ops[at];
-        let mut duration = op.end - op.start;
-        if let Some(change) = &scenario.operation {
-            duration = change(number, op.index, duration);
-        }
+        let duration = scenario.operation(number, op.index, op.end - op.start);
         let previous = op.previous.map(|position| &self.ops[position]);
         let starved = previous.is_none_or(|previous| op.launched + LAUNCH_LATENCY > previous.end);
         let waits: Vec<usize> = op.waits.iter().flatten().copied().collect();
@@ -368,10 +379,7 @@ impl Rank {
         }
         let Some(matched) = op.matched else { return (start, start + duration) };
         arrivals[matched] = start;
-        let mut transfer = op.transfer;
-        if let Some(change) = &scenario.transfer {
-            transfer = change(matched, transfer);
-        }
+        let transfer = scenario.transfer(matched, op.transfer);
         let end = if op.root {
             start + if op.transfer > 0 { transfer } else { duration }
         } else {

@@ -1,0 +1,215 @@
+//! A job: inputs that belong together, their devices on one clock, accounts, and the replay.
+//!
+//! Knows timelines; no formats, no causes.
+
+use std::collections::BTreeMap;
+
+use timeline::{Fact, FactValue, Timeline};
+
+use crate::{
+    account::{self, Beside, Parts},
+    align::{self, Clock, Participant},
+    device,
+    leaf::Account,
+    replay::{Outcome, Replay, Unchanged},
+    steps::{self, Steps},
+};
+
+/// One input as it was read.
+#[derive(Debug)]
+pub struct Input {
+    /// What to call it: its path, or `-`.
+    pub name: String,
+    /// Name of the format.
+    pub format: &'static str,
+    /// Everything found in it.
+    pub timeline: Timeline,
+}
+
+/// An input of which nothing could be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unusable {
+    /// What to call it.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// One device of one rank, accounted.
+#[derive(Debug)]
+pub struct Accounted {
+    /// Its steps.
+    pub steps: Steps,
+    /// When it was in which leaf.
+    pub parts: Parts,
+    /// Nanoseconds by leaf over the counted steps.
+    pub account: Account,
+    /// Totals beside the account over the counted steps.
+    pub beside: Beside,
+}
+
+/// Everything known of a job before any rule looks at it.
+#[derive(Debug)]
+pub struct Job {
+    /// All inputs.
+    pub inputs: Vec<Input>,
+    /// Inputs of which nothing could be used.
+    pub unusable: Vec<Unusable>,
+    /// Inputs set aside although readable: `(index, why)`, such as a second capture of a rank.
+    pub set_aside: Vec<(usize, String)>,
+    /// Devices by rank.
+    pub participants: Vec<Participant>,
+    /// In the order of `participants`.
+    pub accounted: Vec<Accounted>,
+    /// How the ranks' clocks relate.
+    pub clock: Clock,
+    /// The replay; `None` where no device has counted steps.
+    pub replay: Option<Replay>,
+    /// The replay of the unchanged run.
+    pub unchanged: Option<Outcome>,
+}
+
+/// From this relative error on a replay is unusable.
+pub const REPLAY_TOLERANCE: f64 = 0.01;
+
+impl Job {
+    /// Joins inputs into a job.
+    pub fn new(inputs: Vec<Input>, unusable: Vec<Unusable>) -> Job {
+        let (chosen, set_aside) = choose_captures(&inputs);
+        let mut participants: Vec<Participant> = vec![];
+        for (rank, input) in chosen {
+            for device in device::devices(&inputs[input].timeline) {
+                participants.push(Participant { rank, input, device });
+            }
+        }
+        participants.sort_by_key(|p| (p.rank, p.device.number));
+        let timelines: Vec<&Timeline> = inputs.iter().map(|input| &input.timeline).collect();
+        let clock = align::align(&mut participants, &timelines);
+        let accounted: Vec<Accounted> = participants
+            .iter()
+            .map(|participant| {
+                let steps = steps::find(&participant.device);
+                let parts = Parts::of(&participant.device);
+                let mut account = Account::default();
+                for &step in &steps.counted {
+                    account.add_all(&parts.account(step));
+                }
+                let (start, end) = steps.window().unwrap_or((0, 0));
+                let beside = account::beside(&participant.device, start, end);
+                Accounted { steps, parts, account, beside }
+            })
+            .collect();
+        let all_steps: Vec<Steps> = accounted.iter().map(|a| a.steps.clone()).collect();
+        let counted = accounted.iter().any(|a| !a.steps.counted.is_empty() && !a.steps.weak);
+        let replay = counted.then(|| Replay::new(&participants, &clock, &all_steps));
+        let unchanged = replay.as_ref().map(|replay| replay.run(&Unchanged));
+        Job { inputs, unusable, set_aside, participants, accounted, clock, replay, unchanged }
+    }
+
+    /// Whether costs may be taken from the replay.
+    pub fn replay_is_usable(&self) -> bool {
+        self.unchanged.as_ref().is_some_and(|outcome| outcome.error <= REPLAY_TOLERANCE)
+    }
+
+    /// Mean length of a counted step over all devices in nanoseconds; 0 where there is none.
+    pub fn mean_step(&self) -> f64 {
+        let (total, count) = self.accounted.iter().fold((0, 0), |(total, count), accounted| {
+            (total + accounted.account.total(), count + accounted.steps.counted.len())
+        });
+        if count == 0 { 0.0 } else { total as f64 / count as f64 }
+    }
+
+    /// The recording of a participant.
+    pub fn timeline(&self, participant: usize) -> &Timeline {
+        &self.inputs[self.participants[participant].input].timeline
+    }
+
+    /// All facts of this key in all inputs, with the index of their input.
+    pub fn facts<'a>(&'a self, key: &str) -> impl Iterator<Item = (usize, &'a Fact)> + use<'a> {
+        let key = key.to_owned();
+        self.inputs.iter().enumerate().flat_map(move |(index, input)| {
+            let key = key.clone();
+            input.timeline.facts.iter().filter(move |fact| fact.key == key).map(move |f| (index, f))
+        })
+    }
+
+    /// The first text fact of this key.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.facts(key).find_map(|(_, fact)| match &fact.value {
+            FactValue::Text(text) => Some(text.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Number of ranks as stated, or as found.
+    pub fn world_size(&self) -> u32 {
+        let stated = self.facts("job.world_size").find_map(|(_, fact)| match fact.value {
+            FactValue::Int(size) => u32::try_from(size).ok(),
+            _ => None,
+        });
+        let found = self.participants.iter().map(|p| p.rank + 1).max().unwrap_or(0);
+        stated.unwrap_or(0).max(found)
+    }
+}
+
+/// `(rank, input)` of the captures to join, and `(input, reason)` of those set aside.
+type Chosen = (Vec<(u32, usize)>, Vec<(usize, String)>);
+
+/// One capture per rank: those that overlap in wall time with the most others; ties go to the latest. A recording
+/// without a rank stands alone under the next free number.
+fn choose_captures(inputs: &[Input]) -> Chosen {
+    let mut set_aside = vec![];
+    let windows: Vec<Option<(i64, i64)>> =
+        inputs.iter().map(|input| device_window(&input.timeline)).collect();
+    let mut by_rank: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    let mut unnamed = vec![];
+    for (index, input) in inputs.iter().enumerate() {
+        if windows[index].is_none() {
+            continue;
+        }
+        match input.timeline.processes.first().and_then(|process| process.rank) {
+            Some(rank) => by_rank.entry(rank).or_default().push(index),
+            None => unnamed.push(index),
+        }
+    }
+    let overlap = |a: usize, b: usize| match (windows[a], windows[b]) {
+        (Some(a), Some(b)) => (a.1.min(b.1) - a.0.max(b.0)).max(0),
+        _ => 0,
+    };
+    let ranks: Vec<u32> = by_rank.keys().copied().collect();
+    let mut chosen: Vec<(u32, usize)> = vec![];
+    for (rank, candidates) in &by_rank {
+        let score = |&index: &usize| -> (usize, i64) {
+            let others = ranks.iter().filter(|other| *other != rank);
+            let met = others
+                .filter(|other| by_rank[other].iter().any(|&o| overlap(index, o) > 0))
+                .count();
+            (met, windows[index].map_or(0, |window| window.0))
+        };
+        let Some(&best) = candidates.iter().max_by_key(|index| score(index)) else { continue };
+        chosen.push((*rank, best));
+        for &other in candidates.iter().filter(|&&other| other != best) {
+            let same = windows[other] == windows[best];
+            let why = if same { "a copy of another input" } else { "another capture of its rank" };
+            set_aside.push((other, format!("{why} (rank {rank})")));
+        }
+    }
+    let free = ranks.last().map_or(0, |rank| rank + 1);
+    chosen.extend((free..).zip(unnamed));
+    (chosen, set_aside)
+}
+
+/// First start and last end of device operations in wall-clock time.
+fn device_window(timeline: &Timeline) -> Option<(i64, i64)> {
+    use timeline::TrackKind;
+    let zero = timeline.wall_clock_zero.unwrap_or(0);
+    let mut window: Option<(i64, i64)> = None;
+    for span in timeline.spans.iter() {
+        if let TrackKind::Stream { .. } = timeline.tracks[span.track.0 as usize].kind {
+            let (start, end) = (span.start.nanos() + zero, span.end().nanos() + zero);
+            let (first, last) = window.unwrap_or((start, end));
+            window = Some((first.min(start), last.max(end)));
+        }
+    }
+    window
+}

@@ -1,0 +1,134 @@
+//! `memory.allocator_stall`: device memory is allocated and freed inside the step.
+
+use super::support::{carriers, confidence, milliseconds, saving};
+use crate::{
+    classify::Call,
+    finding::{Evidence, Explanation, Finding, Rule, Severity},
+    interval::Set,
+    job::Job,
+    replay::{CallTiming, Scenario},
+};
+
+/// The rule.
+#[derive(Debug)]
+pub struct Allocator;
+
+const ALLOCATOR_STALL: Explanation = Explanation {
+    id: "memory.allocator_stall",
+    layer: "memory",
+    what: "cudaMalloc and cudaFree run inside every step.",
+    why: "Both take long, and cudaFree waits for the device: the queue drains and the host falls behind.",
+    remedy: "let the caching allocator keep its memory",
+    refuted_by: "the calls disappearing without the step getting shorter",
+};
+
+impl Rule for Allocator {
+    fn explanations(&self) -> &'static [Explanation] {
+        &[ALLOCATOR_STALL]
+    }
+
+    fn check(&self, job: &Job) -> Vec<Finding> {
+        let carrying = carriers(job, 0.01, |index| time(job, index));
+        let without = |ranks| WithoutAllocation { job, ranks };
+        let Some(saving) = saving(job, &carrying, without) else { return vec![] };
+        let mut finding = ALLOCATOR_STALL.finding(
+            Severity::Slow,
+            format!(
+                "{} of every step go to allocating and freeing device memory",
+                milliseconds(saving.cost.estimate)
+            ),
+        );
+        let mut emptied = true;
+        for &index in &saving.participants {
+            let counted = count(job, index);
+            emptied &= counted.emptied;
+            let participant = &job.participants[index];
+            let text = format!(
+                "rank {}: {} cudaMalloc and {} cudaFree in {} steps, {} per step",
+                participant.rank,
+                counted.allocations,
+                counted.frees,
+                counted.steps,
+                milliseconds(counted.milliseconds / counted.steps.max(1) as f64)
+            );
+            finding.evidence.push(Evidence::counted(job, participant.input, text));
+        }
+        // As many frees as allocations each step, the frees in one row: that is `empty_cache()`, not memory pressure.
+        let (text, setting) = if emptied {
+            (
+                "as much is freed as allocated in every step, all frees in one row: this is \
+                 torch.cuda.empty_cache() (or its like) called each step. Remove the call; it gives nothing back that \
+                 the next step does not ask for again",
+                "remove torch.cuda.empty_cache()",
+            )
+        } else {
+            (
+                "memory runs short or shapes grow: lower the batch, pad to few shapes, or set \
+                 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; compare `cudaMalloc retries` in memory_summary()",
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            )
+        };
+        text.clone_into(&mut finding.remedy.text);
+        finding.remedy.setting = Some(setting.to_owned());
+        finding.ranks = saving.ranks;
+        finding.cost = Some(saving.cost);
+        finding.confidence = confidence(job);
+        vec![finding]
+    }
+}
+
+fn is_allocation(class: Call) -> bool {
+    matches!(class, Call::Allocate | Call::Free)
+}
+
+fn time(job: &Job, index: usize) -> Set {
+    let calls = &job.participants[index].device.calls;
+    Set::union_of(calls.iter().filter(|c| is_allocation(c.class)).map(|c| (c.start, c.end)))
+}
+
+struct Counted {
+    allocations: usize,
+    frees: usize,
+    steps: usize,
+    milliseconds: f64,
+    emptied: bool,
+}
+
+fn count(job: &Job, index: usize) -> Counted {
+    let device = &job.participants[index].device;
+    let steps = &job.accounted[index].steps;
+    let (start, end) = steps.window().unwrap_or((0, 0));
+    let inside: Vec<_> = device
+        .calls
+        .iter()
+        .filter(|c| is_allocation(c.class) && start <= c.start && c.start < end)
+        .collect();
+    let frees = inside.iter().filter(|call| call.class == Call::Free).count();
+    let allocations = inside.len() - frees;
+    // Rows of frees without an allocation between them.
+    let rows = inside.chunk_by(|a, b| a.class == b.class).filter(|c| c[0].class == Call::Free);
+    let rows = rows.count();
+    let balanced = frees > 0 && allocations.abs_diff(frees) * 5 <= frees.max(allocations);
+    Counted {
+        allocations,
+        frees,
+        steps: steps.counted.len(),
+        milliseconds: time(job, index).total_in(start, end) as f64 / 1e6,
+        emptied: balanced && rows <= 2 * steps.counted.len() + 1,
+    }
+}
+
+struct WithoutAllocation<'a> {
+    job: &'a Job,
+    ranks: Vec<usize>,
+}
+
+impl Scenario for WithoutAllocation<'_> {
+    fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
+        let class = self.job.participants[participant].device.calls[call].class;
+        if !self.ranks.contains(&participant) || !is_allocation(class) {
+            return recorded;
+        }
+        CallTiming { duration: 1_000, returns_at_once: true, ..recorded }
+    }
+}

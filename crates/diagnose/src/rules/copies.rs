@@ -1,0 +1,208 @@
+//! `copy.pageable_blocking` and `copy.volume_bound`: copies between host and device hold the step up.
+
+use super::support::{WORTH, carriers, confidence, in_gap, milliseconds, saving, unmarked_stalls};
+use crate::{
+    classify::Call,
+    device::Work,
+    finding::{Confidence, Cost, CostBy, Evidence, Explanation, Finding, Rule, Severity},
+    interval::Set,
+    job::Job,
+    leaf::Leaf,
+    replay::{CallTiming, Scenario},
+};
+
+/// The rule.
+#[derive(Debug)]
+pub struct Copies;
+
+const PAGEABLE: Explanation = Explanation {
+    id: "copy.pageable_blocking",
+    layer: "CUDA runtime/driver",
+    what: "Batches are copied from pageable host memory.",
+    why: "The driver stages such a copy through its own buffer and the host waits inside the call; nothing overlaps it.",
+    remedy: "use pin_memory=True in the loader and .to(device, non_blocking=True); send small types (uint8 pixels) and \
+             convert on the device",
+    refuted_by: "the copies being pinned, or the step not getting shorter with pinned ones",
+};
+
+const VOLUME: Explanation = Explanation {
+    id: "copy.volume_bound",
+    layer: "CUDA runtime/driver",
+    what: "Copies run at the link's rate and fill the step.",
+    why: "More bytes cross the link between host and device than fit beside the computing.",
+    remedy: "keep data on the device, send smaller types, copy ahead on a stream of its own",
+    refuted_by: "copies well below the link's rate: then the cause is how they are issued",
+};
+
+/// Bytes per nanosecond of a pinned copy over PCIe 5 x16, and the least that counts as the link's rate.
+const PINNED_RATE: f64 = 50.0;
+/// A batch smaller than this is not worth pinning.
+const LARGE: u64 = 1 << 20;
+
+impl Rule for Copies {
+    fn explanations(&self) -> &'static [Explanation] {
+        &[PAGEABLE, VOLUME]
+    }
+
+    fn check(&self, job: &Job) -> Vec<Finding> {
+        pageable(job).into_iter().chain(volume(job)).collect()
+    }
+}
+
+fn pageable(job: &Job) -> Option<Finding> {
+    let chosen: Vec<Vec<bool>> = (0..job.participants.len())
+        .map(|index| {
+            let timeline = job.timeline(index);
+            let operations = &job.participants[index].device.operations;
+            let is_upload = |name: &str| name.contains("HtoD") || name.contains("HostToDevice");
+            operations
+                .iter()
+                .map(|o| o.work == Work::Copy && o.pageable && is_upload(timeline.name_of(o.span)))
+                .collect()
+        })
+        .collect();
+    // Small pageable copies are pinned along with the large ones, but alone they are no cause.
+    let time = |index: usize| {
+        let operations = job.participants[index].device.operations.iter().zip(&chosen[index]);
+        let large = operations.filter(|(o, own)| **own && o.bytes >= LARGE);
+        Set::union_of(large.map(|(o, _)| (o.start, o.end)))
+    };
+    let carrying = carriers(job, 0.01, time);
+    let stalls: Vec<Set> = job.participants.iter().map(|p| unmarked_stalls(&p.device)).collect();
+    let narrow = |ranks| Pinned { job, chosen: &chosen, stalls: None, ranks };
+    let mut saving = saving(job, &carrying, narrow)?;
+    // The wider form: releasing a large pageable batch holds the host up too, right after the copy.
+    let wide =
+        Pinned { job, chosen: &chosen, stalls: Some(&stalls), ranks: saving.participants.clone() };
+    if let (Some(replay), Some(base)) = (&job.replay, &job.unchanged) {
+        let with_release = (base.replayed - replay.run(&wide).replayed) / 1e6;
+        saving.cost.high = saving.cost.high.max(with_release);
+    }
+    let mut finding = PAGEABLE.finding(
+        Severity::Slow,
+        format!(
+            "batches are copied from pageable memory: {} of every step",
+            milliseconds(saving.cost.estimate)
+        ),
+    );
+    for &index in &saving.participants {
+        let participant = &job.participants[index];
+        let own = participant.device.operations.iter().zip(&chosen[index]);
+        let longest = own.filter(|(_, own)| **own).max_by_key(|(o, _)| o.end - o.start);
+        if let Some((operation, _)) = longest {
+            let text = format!(
+                "rank {}: {:.1} MB at {:.1} GB/s, a pinned copy reaches about {PINNED_RATE:.0}",
+                participant.rank,
+                operation.bytes as f64 / 1e6,
+                operation.bytes as f64 / (operation.end - operation.start).max(1) as f64
+            );
+            finding.evidence.push(Evidence::span(job, participant.input, operation.span, text));
+        }
+    }
+    finding.ranks = saving.ranks;
+    finding.cost = Some(saving.cost);
+    finding.confidence = confidence(job);
+    finding.remedy.setting = Some("pin_memory=True, non_blocking=True".to_owned());
+    Some(finding)
+}
+
+struct Pinned<'a> {
+    job: &'a Job,
+    chosen: &'a [Vec<bool>],
+    stalls: Option<&'a [Set]>,
+    ranks: Vec<usize>,
+}
+
+impl Pinned<'_> {
+    fn starts(&self, participant: usize, call: usize) -> bool {
+        let device = &self.job.participants[participant].device;
+        let own = device.operations.iter().zip(&self.chosen[participant]);
+        own.filter(|(_, own)| **own)
+            .any(|(o, _)| o.launch.is_some_and(|launch| launch.call as usize == call))
+    }
+}
+
+impl Scenario for Pinned<'_> {
+    fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
+        if !self.ranks.contains(&participant) {
+            return recorded;
+        }
+        let device = &self.job.participants[participant].device;
+        let mut timing = recorded;
+        if let Some(stalls) = self.stalls {
+            let stalled = in_gap(device, call, recorded.gap, &stalls[participant]);
+            timing.gap = (recorded.gap - stalled).max(0);
+        }
+        match device.calls[call].class {
+            Call::Copy if self.starts(participant, call) => {
+                CallTiming { duration: 20_000, returns_at_once: true, ..timing }
+            }
+            Call::Synchronise
+                if (1..4).any(|back| {
+                    call.checked_sub(back).is_some_and(|call| self.starts(participant, call))
+                }) =>
+            {
+                CallTiming { duration: 3_000, returns_at_once: true, ..timing }
+            }
+            _ => timing,
+        }
+    }
+
+    fn operation(&self, participant: usize, operation: usize, recorded: i64) -> i64 {
+        if !self.ranks.contains(&participant) || !self.chosen[participant][operation] {
+            return recorded;
+        }
+        let bytes = self.job.participants[participant].device.operations[operation].bytes;
+        recorded.min((bytes as f64 / PINNED_RATE) as i64)
+    }
+}
+
+/// Copies that fill the steps: found by share and rate, whatever launched them.
+fn volume(job: &Job) -> Option<Finding> {
+    let mut ranks = vec![];
+    let mut evidence = vec![];
+    let mut cost: f64 = 0.0;
+    for (index, participant) in job.participants.iter().enumerate() {
+        let accounted = &job.accounted[index];
+        let (start, end) = accounted.steps.window()?;
+        let copied = accounted.account.get(Leaf::CopyDevice);
+        if (copied as f64) < 0.3 * accounted.account.total() as f64 {
+            continue;
+        }
+        let large: Vec<_> = participant
+            .device
+            .operations
+            .iter()
+            .filter(|o| {
+                o.work == Work::Copy && o.bytes >= LARGE && start <= o.start && o.start < end
+            })
+            .collect();
+        let bytes: u64 = large.iter().map(|o| o.bytes).sum();
+        let time = Set::union_of(large.iter().map(|o| (o.start, o.end))).total();
+        let rate = bytes as f64 / time.max(1) as f64;
+        let pageable = large.iter().filter(|o| o.pageable).count() * 2 > large.len();
+        if time * 2 < copied || rate < PINNED_RATE * 0.3 || pageable {
+            continue;
+        }
+        let steps = accounted.steps.counted.len().max(1) as f64;
+        let text = format!(
+            "rank {}: {:.1} GB in {} of copies with nothing beside them, {rate:.1} GB/s",
+            participant.rank,
+            bytes as f64 / 1e9,
+            milliseconds(copied as f64 / 1e6)
+        );
+        evidence.push(Evidence::counted(job, participant.input, text));
+        ranks.push(participant.rank);
+        cost = cost.max(copied as f64 / 1e6 / steps);
+    }
+    if ranks.is_empty() || cost < WORTH * job.mean_step() / 1e6 {
+        return None;
+    }
+    let title = format!("copies at the link's rate fill {} of every step", milliseconds(cost));
+    let mut finding = VOLUME.finding(Severity::Slow, title);
+    finding.ranks = ranks;
+    finding.evidence = evidence;
+    finding.cost = Some(Cost { estimate: cost, low: 0.0, high: cost, by: CostBy::Bound });
+    finding.confidence = Confidence::Medium;
+    Some(finding)
+}

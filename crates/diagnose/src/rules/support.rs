@@ -1,0 +1,200 @@
+//! What rules share: cost by replay with and without the other ranks, marks of a host's chain. Knows no cause.
+
+use crate::{
+    device::Device,
+    finding::{Confidence, Cost, CostBy},
+    interval::Set,
+    job::Job,
+    replay::Scenario,
+};
+
+/// A saving below this share of the step is not worth a finding.
+pub const WORTH: f64 = 0.02;
+
+/// What removing a cause saves, and whose cause it is.
+#[derive(Clone, Debug)]
+pub struct Saving {
+    /// Participants at fault.
+    pub participants: Vec<usize>,
+    /// Their ranks.
+    pub ranks: Vec<u32>,
+    /// Whether one part of the carriers alone is at fault while others carry the cause too, or wait for it.
+    pub late: bool,
+    /// Milliseconds per step.
+    pub cost: Cost,
+}
+
+/// Replays the job without a cause: on all participants that carry it, and on each alone.
+///
+/// A rank is at fault alone only if removing its part alone saves more than 2 % and at least half of what removing all
+/// parts saves; otherwise the cause belongs to all that carry it. `None` where the replay is unusable or nothing worth
+/// mentioning is saved.
+pub fn saving<'a, S: Scenario + 'a>(
+    job: &'a Job,
+    carriers: &[usize],
+    without: impl Fn(Vec<usize>) -> S,
+) -> Option<Saving> {
+    let base = job.unchanged.as_ref().filter(|_| job.replay_is_usable())?.replayed;
+    let replay = job.replay.as_ref()?;
+    let saves = |scenario: &dyn Scenario| (base - replay.run(scenario).replayed) / 1e6;
+    let worth = WORTH * base / 1e6;
+    if carriers.is_empty() {
+        return None;
+    }
+    let all = saves(&without(carriers.to_vec()));
+    if all < worth {
+        return None;
+    }
+    let mut at_fault = carriers.to_vec();
+    if carriers.len() > 1 {
+        let alone: Vec<usize> = carriers
+            .iter()
+            .copied()
+            .filter(|&carrier| {
+                let own = saves(&without(vec![carrier]));
+                own > worth && own >= all / 2.0
+            })
+            .collect();
+        // Where each rank alone would do, none of them is the one: they are equal.
+        if !alone.is_empty() && alone.len() < carriers.len() {
+            at_fault = alone;
+        }
+    }
+    let late = job.participants.len() > 1 && at_fault.len() < job.participants.len();
+    let estimate =
+        if at_fault.len() == carriers.len() { all } else { saves(&without(at_fault.clone())) };
+    let scenario = without(at_fault.clone());
+    let twins = Twins::new(job, &scenario);
+    let wide = if twins.found { saves(&twins) } else { estimate };
+    let ranks = at_fault.iter().map(|&index| job.participants[index].rank).collect();
+    let cost =
+        Cost { estimate, low: estimate.min(wide), high: estimate.max(wide), by: CostBy::Replay };
+    Some(Saving { participants: at_fault, ranks, late, cost })
+}
+
+/// How sure a finding with a usable replay is, by whether the job is whole.
+pub fn confidence(job: &Job) -> Confidence {
+    match job.clock.split {
+        "full" => Confidence::High,
+        _ if job.world_size() <= 1 => Confidence::High,
+        "partial" => Confidence::Medium,
+        _ => Confidence::Low,
+    }
+}
+
+/// A scenario in which, further, computing that a waiting collective slowed runs as fast as on the fastest rank.
+struct Twins<'a> {
+    inner: &'a dyn Scenario,
+    fastest: Vec<Vec<i64>>,
+    found: bool,
+}
+
+impl<'a> Twins<'a> {
+    fn new(job: &Job, inner: &'a dyn Scenario) -> Twins<'a> {
+        use crate::device::Work;
+        let mut fastest: Vec<Vec<i64>> =
+            job.participants.iter().map(|p| vec![i64::MAX; p.device.operations.len()]).collect();
+        // Kernels of the busiest stream in launch order, which equal ranks share.
+        let sequences: Vec<Vec<usize>> = job
+            .participants
+            .iter()
+            .map(|participant| {
+                let device = &participant.device;
+                let mut own: Vec<usize> = (0..device.operations.len())
+                    .filter(|&index| {
+                        let operation = &device.operations[index];
+                        matches!(operation.work, Work::Compute(_))
+                            && operation.stream == device.primary_stream
+                            && operation.launch.is_some()
+                    })
+                    .collect();
+                own.sort_by_key(|&index| {
+                    let operation = &device.operations[index];
+                    (operation.launch.map(|launch| launch.start), operation.start)
+                });
+                own
+            })
+            .collect();
+        let name = |participant: usize, index: usize| {
+            let operation = &job.participants[participant].device.operations[index];
+            job.timeline(participant).name_of(operation.span)
+        };
+        let equal =
+            sequences.len() > 1 && sequences.windows(2).all(|pair| pair[0].len() == pair[1].len());
+        if equal {
+            for position in 0..sequences[0].len() {
+                let own: Vec<usize> = sequences.iter().map(|sequence| sequence[position]).collect();
+                let first = name(0, own[0]);
+                if !own.iter().enumerate().all(|(p, &index)| name(p, index) == first) {
+                    continue;
+                }
+                let length = |(p, &index): (usize, &usize)| {
+                    let operation = &job.participants[p].device.operations[index];
+                    operation.end - operation.start
+                };
+                let least = own.iter().enumerate().map(length).min().unwrap_or(i64::MAX);
+                for (p, &index) in own.iter().enumerate() {
+                    fastest[p][index] = least;
+                }
+            }
+        }
+        Twins { inner, fastest, found: equal }
+    }
+}
+
+impl Scenario for Twins<'_> {
+    fn call(
+        &self,
+        participant: usize,
+        call: usize,
+        recorded: crate::replay::CallTiming,
+    ) -> crate::replay::CallTiming {
+        self.inner.call(participant, call, recorded)
+    }
+
+    fn operation(&self, participant: usize, operation: usize, recorded: i64) -> i64 {
+        let inner = self.inner.operation(participant, operation, recorded);
+        inner.min(self.fastest[participant][operation])
+    }
+
+    fn transfer(&self, matched: usize, recorded: i64) -> i64 {
+        self.inner.transfer(matched, recorded)
+    }
+}
+
+/// Participants in whose host chain the given time makes up at least `share` of their counted steps.
+pub fn carriers(job: &Job, share: f64, time: impl Fn(usize) -> Set) -> Vec<usize> {
+    (0..job.participants.len())
+        .filter(|&index| {
+            let Some((start, end)) = job.accounted[index].steps.window() else { return false };
+            time(index).total_in(start, end) as f64 >= share * (end - start) as f64
+        })
+        .collect()
+}
+
+/// Host time of 1 ms and more between calls with no mark at all.
+pub fn unmarked_stalls(device: &Device) -> Set {
+    const STALL: i64 = 1_000_000;
+    let calls = Set::union_of(device.calls.iter().map(|call| (call.start, call.end)));
+    let marked = calls
+        .union(&device.host_ops)
+        .union(&device.loader)
+        .union(&device.collections)
+        .union(&device.profiler);
+    Set::union_of(marked.gaps().filter(|(start, end)| end - start >= STALL))
+}
+
+/// The part of the gap before a call that lies in a set.
+pub fn in_gap(device: &Device, call: usize, gap: i64, set: &Set) -> i64 {
+    let start = device.calls[call].start;
+    set.total_in(start - gap, start)
+}
+
+/// `12.3 ms` with the digits that matter.
+pub fn milliseconds(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0} ms"),
+        v if v >= 10.0 => format!("{value:.1} ms"),
+        _ => format!("{value:.2} ms"),
+    }
+}

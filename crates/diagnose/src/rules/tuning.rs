@@ -1,0 +1,133 @@
+//! `cudnn.benchmark_dynamic_shapes` and `compile.recompile_loop`: the host tunes or compiles step after step.
+
+use super::support::{carriers, confidence, milliseconds, saving};
+use crate::{
+    classify::Call,
+    finding::{Evidence, Explanation, Finding, Rule, Severity},
+    interval::Set,
+    job::Job,
+    replay::{CallTiming, Scenario},
+};
+
+/// The rule.
+#[derive(Debug)]
+pub struct Tuning;
+
+const BENCHMARK: Explanation = Explanation {
+    id: "cudnn.benchmark_dynamic_shapes",
+    layer: "operator library",
+    what: "cuDNN searches for the fastest algorithm again and again, because the shapes keep changing.",
+    why: "torch.backends.cudnn.benchmark=True times every algorithm for each new shape before it runs once.",
+    remedy: "set torch.backends.cudnn.benchmark=False, or pad and crop the inputs to a few shapes",
+    refuted_by: "the search going on with cudnn.benchmark off",
+};
+
+const RECOMPILE: Explanation = Explanation {
+    id: "compile.recompile_loop",
+    layer: "framework",
+    what: "A graph compiler compiles again in step after step.",
+    why: "A guard fails each time: shapes, types or Python values keep changing.",
+    remedy: "see TORCH_LOGS=recompiles for the guard that fails; mark dynamic dimensions, or take the changing value \
+             out of the compiled function",
+    refuted_by: "no recompilation in TORCH_LOGS=recompiles",
+};
+
+/// Which operators count, by name.
+type Wanted = fn(&str) -> bool;
+
+/// From this length on, host time inside an operator without a launch is tuning or compiling.
+const STALL: i64 = 1_000_000;
+
+impl Rule for Tuning {
+    fn explanations(&self) -> &'static [Explanation] {
+        &[BENCHMARK, RECOMPILE]
+    }
+
+    fn check(&self, job: &Job) -> Vec<Finding> {
+        let kinds: [(Explanation, Wanted, &str); 2] = [
+            (BENCHMARK, is_convolution, "inside convolutions"),
+            (RECOMPILE, is_compiler, "inside the compiler"),
+        ];
+        kinds.into_iter().filter_map(|(e, wanted, place)| find(job, e, wanted, place)).collect()
+    }
+}
+
+fn is_convolution(name: &str) -> bool {
+    name.contains("cudnn_convolution") || name.contains("convolution_backward")
+}
+
+fn is_compiler(name: &str) -> bool {
+    ["compile_fx", "CompiledFxGraph", "dynamo_timed", "_compile", "Dynamo", "inductor"]
+        .iter()
+        .any(|text| name.contains(text))
+}
+
+fn find(job: &Job, explanation: Explanation, wanted: Wanted, place: &str) -> Option<Finding> {
+    let inside: Vec<Set> = (0..job.participants.len())
+        .map(|index| {
+            let timeline = job.timeline(index);
+            let spans = job.participants[index].device.host_op_spans.iter();
+            let chosen = spans.filter(|(_, _, span)| wanted(timeline.name_of(*span)));
+            Set::union_of(chosen.map(|&(start, end, _)| (start, end)))
+        })
+        .collect();
+    let stalls = |index: usize| {
+        let calls = &job.participants[index].device.calls;
+        let called = Set::union_of(calls.iter().map(|call| (call.start, call.end)));
+        let silent = inside[index].without(&called);
+        Set::union_of(silent.intervals().iter().copied().filter(|(s, e)| e - s >= STALL))
+    };
+    let carrying = carriers(job, 0.02, stalls);
+    let saving = saving(job, &carrying, |ranks| WithoutTuning { job, inside: &inside, ranks })?;
+    let mut finding = explanation.finding(
+        Severity::Slow,
+        format!("{} of every step are spent {place}", milliseconds(saving.cost.estimate)),
+    );
+    for &index in &saving.participants {
+        let participant = &job.participants[index];
+        let timeline = job.timeline(index);
+        let spans = participant.device.host_op_spans.iter();
+        let longest = spans
+            .filter(|(_, _, span)| wanted(timeline.name_of(*span)))
+            .max_by_key(|(start, end, _)| end - start);
+        if let Some(&(_, _, span)) = longest {
+            let text = format!("rank {}: the longest of them", participant.rank);
+            finding.evidence.push(Evidence::span(job, participant.input, span, text));
+        }
+    }
+    finding.ranks = saving.ranks;
+    finding.cost = Some(saving.cost);
+    finding.confidence = confidence(job);
+    Some(finding)
+}
+
+struct WithoutTuning<'a> {
+    job: &'a Job,
+    inside: &'a [Set],
+    ranks: Vec<usize>,
+}
+
+impl Scenario for WithoutTuning<'_> {
+    fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
+        if !self.ranks.contains(&participant) {
+            return recorded;
+        }
+        let found = &self.job.participants[participant].device.calls[call];
+        let inside = &self.inside[participant];
+        let mut timing = recorded;
+        let silent = inside.total_in(found.start - recorded.gap, found.start);
+        if silent > 100_000 {
+            timing.gap = (recorded.gap - silent).max(0) + 20_000;
+        }
+        let within = inside.total_in(found.start, found.end) > 0;
+        match found.class {
+            Call::Synchronise if within => {
+                CallTiming { duration: 3_000, returns_at_once: true, ..timing }
+            }
+            Call::Allocate | Call::Free if within => {
+                CallTiming { duration: 1_000, returns_at_once: true, ..timing }
+            }
+            _ => timing,
+        }
+    }
+}
