@@ -18,6 +18,8 @@ const LISTS: &[&str] = &[
     "crates/plan/src/rewrite/mod.rs",
     "crates/models/src/zoo/mod.rs",
     "crates/train/src/data/mod.rs",
+    "crates/readers/src/formats/mod.rs",
+    "crates/diagnose/src/rules/mod.rs",
     "crates/cli/src/commands/mod.rs",
     "bench/src/programs/mod.rs",
 ];

@@ -4,8 +4,8 @@
 //! cannot be used is counted with its reason.
 
 mod error;
+pub mod formats;
 pub mod input;
-mod kineto;
 
 use std::path::Path;
 
@@ -28,9 +28,6 @@ pub trait Reader: Sync {
     /// Only where nothing is usable; damage inside is counted in the timeline's `skipped`.
     fn read(&self, input: Input) -> Result<Timeline, ReadError>;
 }
-
-/// All formats; the first that recognises an input reads it.
-pub const ALL: &[&dyn Reader] = &[&kineto::Kineto];
 
 /// What one input held.
 #[derive(Debug)]
@@ -56,7 +53,7 @@ pub fn read_file(path: &Path) -> Result<Reading, ReadError> {
 /// # Errors
 /// As [`read_file`].
 pub fn read(input: Input) -> Result<Reading, ReadError> {
-    let Some(reader) = ALL.iter().find(|reader| reader.recognise(input.head())) else {
+    let Some(reader) = formats::ALL.iter().find(|reader| reader.recognise(input.head())) else {
         return Err(ReadError::NotRecognised("no known format"));
     };
     let name = input.name.clone();

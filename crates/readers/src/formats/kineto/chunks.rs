@@ -14,10 +14,11 @@ use std::{
 };
 
 use super::{
+    build::Batch,
     event::{Parsed, event},
     json::Scanner,
 };
-use crate::{ReadError, kineto::build::Batch};
+use crate::ReadError;
 
 const CHUNK: usize = 2 << 20;
 

@@ -1,0 +1,8 @@
+//! The input formats, one file or folder each, and the list of them.
+
+mod kineto;
+
+use crate::Reader;
+
+/// All formats; the first that recognises an input reads it.
+pub const ALL: &[&dyn Reader] = &[&kineto::Kineto];
