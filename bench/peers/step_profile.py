@@ -306,30 +306,37 @@ def measure(out, budget, chosen):
 # ---------------------------------------------------------------- tables
 
 
-def report(raw, to, command):
+def report(raws, to, command):
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import kernel_classes as kc
 
-    with gzip.open(raw, "rt") as f:
-        recorded = json.load(f)
+    found, failed, metas = {}, {}, []
+    for raw in raws:
+        with gzip.open(raw, "rt") as f:
+            recorded = json.load(f)
+        found.update({p["job"]: p for p in recorded["profiles"]})
+        failed.update(recorded["meta"]["failed"])
+        metas.append(recorded["meta"])
+    failed = {name: why for name, why in failed.items() if name not in found}
+    missing = [name for name in JOBS if name not in found and name not in failed]
     order = list(JOBS)
-    profiles = sorted(recorded["profiles"], key=lambda p: order.index(p["job"]))
+    profiles = sorted(found.values(), key=lambda p: order.index(p["job"]))
     if not profiles:
-        sys.exit(f"{raw}: no profile in it")
+        sys.exit(f"{raws[0]}: no profile in it")
     one = profiles[0]
     lines = [f"# The peer's step by class of kernel, {one['date'][:10]}", "",
-             f"Card {one['card']}, torch {one['torch']}, CUDA {one['cuda']}, cuDNN {one['cudnn']}, driver {recorded['meta']['driver']}. Command: `{command}`.",
+             f"Card {one['card']}, torch {one['torch']}, CUDA {one['cuda']}, cuDNN {one['cudnn']}, driver {metas[0]['driver']}. Command: `{command}`.",
              "Step without the profiler: median of 20 steps between events. Class tables: CUPTI records of complete steps;",
              "the column `median step` is the step with the median length and sums exactly to it.", "",
              "| job | mode | step ms | least | greatest | rate | peak GiB |", "|---|---|---|---|---|---|---|"]
     for p in profiles:
         ms = sorted(p["step_ms"])
         lines.append(f"| {p['job']} | {p['mode']} | {median(ms):.2f} | {ms[0]:.2f} | {ms[-1]:.2f} | {p['units'] / median(ms) * 1e3:,.0f} {p['unit']} | {p['peak_gib']:.1f} |")
-    for name, why in recorded["meta"]["failed"].items():
+    for name, why in failed.items():
         lines.append(f"| {name} | | failed: {why} | | | | |")
-    for name in recorded["meta"]["not_measured"]:
+    for name in missing:
         lines.append(f"| {name} | | not measured | | | | |")
-    data = dict(meta=recorded["meta"], command=command, jobs=[])
+    data = dict(runs=metas, failed=failed, not_measured=missing, command=command, jobs=[])
     for p in profiles:
         rows, total = kc.table(p)
         lines += ["", f"## {p['job']} ({p['dtype']}, {p['mode']}, residual {p['residual']}, attention {p['attention']})", "",
@@ -363,7 +370,7 @@ def main():
     w = verbs.add_parser("work")
     w.add_argument("name"), w.add_argument("lock"), w.add_argument("out")
     r = verbs.add_parser("report")
-    r.add_argument("raw"), r.add_argument("--to", required=True)
+    r.add_argument("raw", nargs="+"), r.add_argument("--to", required=True)
     r.add_argument("--command", default="python3 bench/peers/step_profile.py measure --out OUT")
     a = parser.parse_args()
     if a.verb == "work":

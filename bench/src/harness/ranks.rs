@@ -21,7 +21,7 @@ use native::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Common, Report, Samples, Session, say};
+use super::{Common, Random, Report, Samples, Session, say};
 
 const RANK: &str = "COUNTERPOINT_BENCH_RANK";
 const RANKS: &str = "COUNTERPOINT_BENCH_RANKS";
@@ -235,8 +235,9 @@ impl Rank {
     }
 
     /// Takes `rounds` samples of every candidate, after `discarded` rounds. In each round every candidate is sampled
-    /// once, and the order rotates. A sample is a list of figures; of each, the greatest over the ranks counts.
-    /// Gives, for each candidate, the samples of each figure.
+    /// once, in a random order that is the same on all ranks: what ran before moves the clocks, so no candidate may
+    /// always follow the same one. A sample is a list of figures; of each, the greatest over the ranks counts. Gives,
+    /// for each candidate, the samples of each figure.
     pub fn interleave(
         &self,
         candidates: &mut [RankCandidate<'_>],
@@ -245,10 +246,9 @@ impl Rank {
     ) -> Result<Vec<Vec<Samples>>> {
         let mut raw: Vec<Vec<Vec<f64>>> = vec![vec![]; candidates.len()];
         for round in 0..rounds + discarded {
-            for turn in 0..candidates.len() {
-                let index = (turn + round) % candidates.len();
+            for index in shuffled(candidates.len(), round as u64) {
                 let candidate = &mut candidates[index];
-                let sample = (candidate.body)().with_context(|| candidate.name.clone())?;
+                let sample = (candidate.body)(round).with_context(|| candidate.name.clone())?;
                 if round >= discarded {
                     raw[index].push(sample);
                 }
@@ -273,15 +273,43 @@ impl Rank {
 pub struct RankCandidate<'a> {
     /// Name in the table.
     pub name: String,
-    body: Box<dyn FnMut() -> Result<Vec<f64>> + 'a>,
+    body: Box<dyn FnMut(usize) -> Result<Vec<f64>> + 'a>,
 }
 
 impl<'a> RankCandidate<'a> {
-    /// `body` submits the work, waits, and returns its figures. Every rank must call the same collectives in it.
+    /// `body(round)` submits the work, waits, and returns its figures. Every rank must call the same collectives in it.
+    /// A body that compares two ways in one sample takes them in turn by the round's number.
     pub fn new(
         name: impl Into<String>,
-        body: impl FnMut() -> Result<Vec<f64>> + 'a,
+        body: impl FnMut(usize) -> Result<Vec<f64>> + 'a,
     ) -> RankCandidate<'a> {
         RankCandidate { name: name.into(), body: Box::new(body) }
+    }
+}
+
+/// The numbers below `count` in an order that depends on `seed` alone.
+fn shuffled(count: usize, seed: u64) -> Vec<usize> {
+    let mut random = Random::new(seed + 1);
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        order.swap(last, random.below(last + 1));
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shuffled;
+
+    #[test]
+    fn an_order_has_every_number_once_and_differs_by_seed() {
+        for seed in 0..4 {
+            let mut order = shuffled(9, seed);
+            assert_eq!(order, shuffled(9, seed));
+            assert_ne!(order, shuffled(9, seed + 1));
+            order.sort_unstable();
+            assert_eq!(order, (0..9).collect::<Vec<_>>());
+        }
+        assert!(shuffled(0, 1).is_empty());
     }
 }

@@ -269,7 +269,7 @@ fn time(
     let mut candidates: Vec<RankCandidate> = vec![];
     let sample = &sample;
     for (way, graph) in ways.iter().zip(&mut graphs) {
-        candidates.push(RankCandidate::new(way.name.clone(), move || {
+        candidates.push(RankCandidate::new(way.name.clone(), move |_| {
             sample(calls, &mut || {
                 for _ in 0..calls {
                     collective.submit(way.communicator, &way.memory, bytes, stream)?;
@@ -277,7 +277,7 @@ fn time(
                 Ok(())
             })
         }));
-        candidates.push(RankCandidate::new(format!("{} recorded", way.name), move || {
+        candidates.push(RankCandidate::new(format!("{} recorded", way.name), move |_| {
             sample(calls, &mut || Ok(graph.launch(stream)?))
         }));
     }

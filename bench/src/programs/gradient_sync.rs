@@ -159,7 +159,7 @@ fn measure(rank: &mut Rank, rounds: usize) -> Result<()> {
             .iter()
             .zip(&mut graphs)
             .map(|((name, _), graph)| {
-                RankCandidate::new(*name, move || sample(calls, &mut || Ok(graph.launch(stream)?)))
+                RankCandidate::new(*name, move |_| sample(calls, &mut || Ok(graph.launch(stream)?)))
             })
             .collect();
         let results = rank.interleave(&mut candidates, rounds, 1)?;

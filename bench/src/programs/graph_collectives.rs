@@ -4,10 +4,11 @@
 //! before it and waited for at the end, as gradient buckets are. It is recorded once and replayed. Layouts: `in line`
 //! puts the all-reduces on the products' stream; otherwise they have one or two streams (lanes) and one or two
 //! communicators with few blocks; `grouped` submits all n after the last product as one NCCL group.
-//! NCCL reads its variables once a process, so each variant of the environment is a run of its own, with its own step
-//! without all-reduces to compare with.
+//! A sample replays the step without all-reduces and the step with them, and submits the latter eagerly as often, one
+//! right after the other and in turns: clocks and power are the same, and differences are taken sample by sample.
+//! NCCL reads its variables once a process, so each variant of the environment is a run of its own.
 
-use std::time::Instant;
+use std::{cell::RefCell, collections::BTreeMap, time::Instant};
 
 use anyhow::Result;
 use clap::Args;
@@ -29,7 +30,7 @@ pub struct Options {
     #[command(flatten)]
     ranks: RankOptions,
     /// Samples of each configuration
-    #[arg(long, default_value_t = 11)]
+    #[arg(long, default_value_t = 15)]
     rounds: usize,
 }
 
@@ -43,11 +44,11 @@ const VARIANTS: [Variant; 5] = [
 const COUNTS: [usize; 3] = [1, 6, 12];
 const PRODUCTS: usize = 24;
 const CTAS: u32 = 4;
-const REPLAYS: usize = 8;
+const REPLAYS: usize = 4;
 /// Name, size of the products, bytes of an all-reduce.
 const STEPS: [(&str, usize, usize); 2] = [
     ("short: 24 products of 2048^3, 64 KiB each", 2048, 64 << 10),
-    ("step: 24 products of 4096^3, 16 MiB each", 4096, 16 << 20),
+    ("step: 24 products of 4096^3, 4 MiB each", 4096, 4 << 20),
 ];
 
 /// Measures and writes `graph_collectives.VARIANT.json` and `.md`.
@@ -158,80 +159,86 @@ fn measure(rank: &mut Rank, rounds: usize) -> Result<()> {
         let plain = Exchange::new(communicator, Placement::Plain, MEMORY)?;
         ends.push((communicator, [allocated, plain]));
     }
-    let (start, end) = (Event::timing(context)?, Event::timing(context)?);
+    let marks =
+        [(); 2].map(|()| Event::timing(context)).into_iter().collect::<Result<Vec<_>, _>>()?;
     for (name, size, bytes) in STEPS {
         let product = Product::new(&rank.session, size, None)?;
-        let step = Step {
-            product: &product,
-            main,
-            lanes: &lanes,
-            fork: &fork,
-            join: &join,
-            ends: &ends,
-            bytes,
-        };
-        let mut settings: Vec<(Option<Layout>, usize)> = vec![(None, 0)];
-        settings.extend(LAYOUTS.iter().flat_map(|l| COUNTS.map(|count| (Some(*l), count))));
-        let mut graphs: Vec<GraphExec> = vec![];
+        let (lanes, fork, join, ends) = (&lanes, &fork, &join, &ends);
+        let step = Step { product: &product, main, lanes, fork, join, ends, bytes };
+        let mut settings: Vec<(Layout, usize)> = vec![];
+        for layout in LAYOUTS {
+            // Variants of the environment are compared on the plain layouts alone.
+            let plain = layout.placement == Placement::Allocated && !layout.grouped;
+            if rank.variant == VARIANTS[0].0 || plain {
+                let counts = if rank.variant == VARIANTS[0].0 { &COUNTS[..] } else { &COUNTS[2..] };
+                settings.extend(counts.iter().map(|count| (layout, *count)));
+            }
+        }
+        let mut none = record(rank, &step, None, 0)?.0;
+        let mut graphs = vec![];
         let mut nodes = vec![];
         for (layout, count) in &settings {
-            step.submit(*layout, *count)?;
-            rank.barrier()?;
-            let graph = graph::capture(main, || step.submit(*layout, *count))?;
-            nodes.push(graph.nodes()?);
-            let mut graph = graph.instantiate()?;
-            graph.upload(main)?;
+            let (graph, kinds) = record(rank, &step, Some(*layout), *count)?;
             graphs.push(graph);
+            nodes.push(kinds);
         }
+        let none = RefCell::new(&mut none);
         let mut candidates: Vec<RankCandidate> = vec![];
-        let (start, end) = (&start, &end);
-        for graph in &mut graphs {
-            candidates.push(RankCandidate::new("replay", move || {
-                rank.align()?;
-                start.record(main)?;
-                let begin = Instant::now();
-                for _ in 0..REPLAYS {
-                    graph.launch(main)?;
+        for (graph, (layout, count)) in graphs.iter_mut().zip(&settings) {
+            let (step, none, marks) = (&step, &none, &marks);
+            candidates.push(RankCandidate::new(layout.name, move |round| {
+                let (mut times, mut hosts) = ([0.0; 3], [0.0; 3]);
+                for turn in 0..3 {
+                    let which = (turn + round) % 3;
+                    rank.align()?;
+                    marks[0].record(main)?;
+                    let begin = Instant::now();
+                    for _ in 0..REPLAYS {
+                        match which {
+                            0 => none.borrow_mut().launch(main)?,
+                            1 => graph.launch(main)?,
+                            _ => step.submit(Some(*layout), *count)?,
+                        }
+                    }
+                    hosts[which] = begin.elapsed().as_secs_f64() * 1e6 / REPLAYS as f64;
+                    marks[1].record(main)?;
+                    marks[1].synchronize()?;
+                    times[which] = marks[1].milliseconds_since(&marks[0])? / REPLAYS as f64;
                 }
-                let host = begin.elapsed().as_secs_f64() * 1e3 / REPLAYS as f64;
-                end.record(main)?;
-                end.synchronize()?;
-                Ok(vec![end.milliseconds_since(start)? / REPLAYS as f64, host])
-            }));
-        }
-        for (layout, count) in &settings {
-            let step = &step;
-            candidates.push(RankCandidate::new("eager", move || {
-                rank.align()?;
-                start.record(main)?;
-                let begin = Instant::now();
-                step.submit(*layout, *count)?;
-                let host = begin.elapsed().as_secs_f64() * 1e3;
-                end.record(main)?;
-                end.synchronize()?;
-                Ok(vec![end.milliseconds_since(start)?, host])
+                let more = (times[1] - times[0]) * 1e3;
+                let against_eager = (times[1] - times[2]) * 1e3;
+                Ok(vec![
+                    times[0],
+                    times[1],
+                    times[2],
+                    more,
+                    against_eager,
+                    hosts[0],
+                    hosts[1],
+                    hosts[2],
+                ])
             }));
         }
         let results = rank.interleave(&mut candidates, rounds, 2)?;
         drop(candidates);
         let Some(report) = &mut report else { continue };
-        let (replays, eager) = results.split_at(settings.len());
-        for (((layout, count), nodes), (replay, eager)) in
-            settings.iter().zip(&nodes).zip(replays.iter().zip(eager))
-        {
-            let base = &replays[0][0];
-            let more = (replay[0].median - base.median) * 1e3;
+        for (((layout, count), nodes), figures) in settings.iter().zip(&nodes).zip(&results) {
             let of = |kind: i32| nodes.get(&kind).copied().unwrap_or(0) as u64;
             let row = Row::new()
                 .text("step", name)
-                .text("layout", layout.map_or("no all-reduce", |l| l.name))
+                .text("layout", layout.name)
                 .integer("all-reduces", *count as u64)
-                .timing(&replay[0])
-                .number("more than none us", more, 1)
-                .number("each us", more / (*count).max(1) as f64, 1)
-                .number("host us a launch", replay[1].median * 1e3, 1)
-                .number("eager ms", eager[0].median, 4)
-                .number("eager host us", eager[1].median * 1e3, 1)
+                .number("none ms", figures[0].median, 4)
+                .number("replay ms", figures[1].median, 4)
+                .number("more us", figures[3].median, 1)
+                .number("p10", figures[3].p10, 1)
+                .number("p90", figures[3].p90, 1)
+                .number("more us each", figures[3].median / *count as f64, 2)
+                .number("eager ms", figures[2].median, 4)
+                .number("replay less eager us", figures[4].median, 1)
+                .number("host us none", figures[5].median, 1)
+                .number("host us replay", figures[6].median, 1)
+                .number("host us eager", figures[7].median, 1)
                 .integer("kernels", of(0))
                 .integer("waits", of(6))
                 .integer("records", of(7))
@@ -240,4 +247,20 @@ fn measure(rank: &mut Rank, rounds: usize) -> Result<()> {
         }
     }
     report.map_or(Ok(()), |r| r.finish())
+}
+
+/// The step as a graph that is ready to run, and its nodes by type.
+fn record(
+    rank: &Rank,
+    step: &Step<'_>,
+    layout: Option<Layout>,
+    count: usize,
+) -> Result<(GraphExec, BTreeMap<i32, usize>)> {
+    step.submit(layout, count)?;
+    rank.barrier()?;
+    let graph = graph::capture(step.main, || step.submit(layout, count))?;
+    let nodes = graph.nodes()?;
+    let mut graph = graph.instantiate()?;
+    graph.upload(step.main)?;
+    Ok((graph, nodes))
 }

@@ -177,10 +177,10 @@ fn tracing_cost(rank: &Rank, step: &Step<'_>) -> Result<Vec<(&'static str, Sampl
 
 /// One row for each label: its nodes, and the records found by either id.
 fn mapping(recorded: &[Seen], copied: &[Seen], records: &[Record], replays: usize) -> Vec<Row> {
-    let mut labels: BTreeMap<u64, (u64, i32)> = BTreeMap::new();
+    let mut labels: BTreeMap<u64, u64> = BTreeMap::new();
     for seen in recorded {
-        if let Seen::Recorded { label, node, kind } = seen {
-            labels.insert(*node, (*label, *kind));
+        if let Seen::Recorded { label, node } = seen {
+            labels.insert(*node, *label);
         }
     }
     let mut origin: BTreeMap<u64, u64> = BTreeMap::new();
@@ -193,12 +193,10 @@ fn mapping(recorded: &[Seen], copied: &[Seen], records: &[Record], replays: usiz
     let mut rows = vec![];
     for (index, name) in LABELS.iter().enumerate() {
         let label = index as u64 + 1;
-        let nodes: Vec<(u64, i32)> =
-            labels.iter().filter(|(_, (l, _))| *l == label).map(|(n, (_, k))| (*n, *k)).collect();
+        let nodes: Vec<String> =
+            labels.iter().filter(|(_, l)| **l == label).map(|(n, _)| n.to_string()).collect();
         let of = |found: &dyn Fn(u64) -> Option<u64>| -> Vec<&Record> {
-            let is = |r: &&Record| {
-                found(r.node).and_then(|n| labels.get(&n)).is_some_and(|(l, _)| *l == label)
-            };
+            let is = |r: &&Record| found(r.node).and_then(|n| labels.get(&n)) == Some(&label);
             records.iter().filter(is).collect()
         };
         let direct = of(&|node| Some(node));
@@ -207,11 +205,10 @@ fn mapping(recorded: &[Seen], copied: &[Seen], records: &[Record], replays: usiz
         let kernels = found.iter().filter(|r| r.work == Work::Kernel).count();
         let blocks = found.iter().map(|r| r.blocks).max().unwrap_or(0);
         let name_of = found.iter().find(|r| !r.name.is_empty()).map_or("", |r| r.name.as_str());
-        let text: Vec<String> = nodes.iter().map(|(n, k)| format!("{n} (type {k})")).collect();
         rows.push(
             Row::new()
                 .text("label", *name)
-                .text("recorded nodes", text.join(", "))
+                .text("recorded nodes", nodes.join(", "))
                 .integer("records by the recorded id", direct.len() as u64)
                 .integer("records by a copy's id", by_copy.len() as u64)
                 .integer("kernels among them", kernels as u64)

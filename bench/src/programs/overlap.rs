@@ -1,10 +1,10 @@
 //! Collectives beside a neighbour: what it costs to hide them, by number of blocks (CTAs), stream priority and the
 //! neighbour's share of the device.
 //!
-//! A sample runs neighbours on one stream and collectives on another, with about as much communication as takes
-//! `--share` of the neighbours' time alone. Alone and together alternate within each round. The neighbour is a large
-//! product or a memory-bound kernel; with a target it is told to leave as many multiprocessors as the collective has
-//! blocks.
+//! A sample runs neighbours alone on the whole device, and neighbours on one stream beside collectives on another, one
+//! right after the other and in turns: clocks and power are the same for both, and their difference is the cost. There is
+//! about as much communication as takes `--share` of the neighbours' time, alone. The neighbour is a large product or a
+//! memory-bound kernel; with a target it is told to leave as many multiprocessors as the collective has blocks.
 
 use anyhow::Result;
 use clap::Args;
@@ -26,7 +26,7 @@ pub struct Options {
     #[command(flatten)]
     ranks: RankOptions,
     /// Samples of each configuration
-    #[arg(long, default_value_t = 9)]
+    #[arg(long, default_value_t = 15)]
     rounds: usize,
     /// Communication as a part of the neighbours' time, each alone
     #[arg(long, default_value_t = 0.4)]
@@ -52,6 +52,8 @@ enum Kind {
     Usual,
     /// All-reduce in symmetric windows.
     Window,
+    /// Reduce-scatter in NCCL's registered memory.
+    Scatter,
     /// All-gather by copy engines.
     CopyGather,
     /// All-to-all by copy engines.
@@ -67,7 +69,7 @@ struct Lane {
 impl Lane {
     fn new(rank: &Rank, kind: Kind, ctas: u32) -> Result<Lane> {
         let options = match kind {
-            Kind::Usual | Kind::Window => nccl::Options::at_most(ctas),
+            Kind::Usual | Kind::Window | Kind::Scatter => nccl::Options::at_most(ctas),
             _ => nccl::Options { zero_ctas: true, ..Default::default() },
         };
         Ok(Lane { kind, ctas, communicator: rank.communicator(&options)? })
@@ -77,22 +79,30 @@ impl Lane {
         match self.kind {
             Kind::Usual => "all-reduce fp32",
             Kind::Window => "all-reduce fp32, windows",
+            Kind::Scatter => "reduce-scatter fp32",
             Kind::CopyGather => "all-gather bf16, zero-CTA",
             Kind::CopyExchange => "all-to-all bf16, zero-CTA",
         }
     }
 
     fn placement(&self) -> Placement {
-        if self.kind == Kind::Usual { Placement::Allocated } else { Placement::Window }
+        match self.kind {
+            Kind::Usual | Kind::Scatter => Placement::Allocated,
+            _ => Placement::Window,
+        }
     }
 
     fn submit(&self, memory: &Exchange<'_>, stream: &Stream) -> native::Result<()> {
         let (c, ranks) = (&self.communicator, self.communicator.ranks() as usize);
-        let part = BUCKET / 2 / ranks;
+        let part = BUCKET / 4 / ranks;
         match self.kind {
             Kind::Usual | Kind::Window => {
                 let kind = (F32, Reduction::Sum);
                 c.all_reduce(memory.from, memory.to, BUCKET / 4, kind, stream)
+            }
+            Kind::Scatter => {
+                let kind = (F32, Reduction::Sum);
+                c.reduce_scatter(memory.from, memory.to, BUCKET / 4 / ranks, kind, stream)
             }
             Kind::CopyGather => {
                 let own = memory.to.offset(2 * part * c.rank() as usize);
@@ -179,6 +189,9 @@ fn measure(rank: &mut Rank, rounds: usize, share: f64) -> Result<()> {
     for ctas in [2, 4, 8, 16] {
         lanes.push(Lane::new(rank, Kind::Window, ctas)?);
     }
+    for ctas in [2, 4, 8] {
+        lanes.push(Lane::new(rank, Kind::Scatter, ctas)?);
+    }
     lanes.push(Lane::new(rank, Kind::CopyGather, 0)?);
     lanes.push(Lane::new(rank, Kind::CopyExchange, 0)?);
     let mut memories = vec![];
@@ -218,8 +231,27 @@ fn measure(rank: &mut Rank, rounds: usize, share: f64) -> Result<()> {
 
 type Neighbour<'a> = (&'static str, &'a dyn Fn(Option<u32>, &Stream) -> Result<()>);
 
-/// One configuration: lane, priority, the neighbour's target.
-type Setting = (usize, Priority, Option<u32>);
+/// One configuration: lane (none: neighbours alone), priority, the neighbour's target.
+type Setting = (Option<usize>, Priority, Option<u32>);
+
+fn settings(lanes: &[(&Lane, &Exchange<'_>)], total: u32) -> Vec<Setting> {
+    let mut all: Vec<Setting> = vec![(None, Priority::Normal, None)];
+    all.extend(CTAS.map(|c| (None, Priority::Normal, Some(total - c))));
+    for (index, (lane, _)) in lanes.iter().enumerate() {
+        let target = Some(total - lane.ctas).filter(|_| lane.ctas > 0);
+        for priority in [Priority::Normal, Priority::High] {
+            // The priority is compared for the usual all-reduce alone.
+            if priority == Priority::Normal && lane.kind != Kind::Usual {
+                continue;
+            }
+            all.push((Some(index), priority, None));
+            if target.is_some() {
+                all.push((Some(index), priority, target));
+            }
+        }
+    }
+    all
+}
 
 fn neighbour(
     rank: &Rank,
@@ -229,7 +261,6 @@ fn neighbour(
     (name, run): Neighbour<'_>,
     (rounds, share): (usize, f64),
 ) -> Result<()> {
-    let total = rank.session.context.device().multiprocessors;
     let alone = |target| streams.sample(rank, Priority::Normal, Some(&|s| run(target, s)), None);
     alone(None)?;
     let length = rank.agree(alone(None)?[1])?;
@@ -241,51 +272,43 @@ fn neighbour(
         let one = rank.agree(once(4)?[2] / 4.0)?;
         counts.push((share * length / one).round().clamp(1.0, 400.0) as usize);
     }
-    let mut settings: Vec<Setting> = vec![];
-    for (index, (lane, _)) in lanes.iter().enumerate() {
-        let target = Some(total - lane.ctas).filter(|_| lane.kind == Kind::Usual);
-        for priority in [Priority::Normal, Priority::High] {
-            settings.push((index, priority, None));
-            if target.is_some() {
-                settings.push((index, priority, target));
-            }
-        }
-    }
-    let targets: Vec<Option<u32>> =
-        std::iter::once(None).chain(CTAS.map(|c| Some(total - c))).collect();
+    let settings = settings(lanes, rank.session.context.device().multiprocessors);
     let mut candidates: Vec<RankCandidate> = vec![];
-    for target in &targets {
-        candidates.push(RankCandidate::new(format!("alone {target:?}"), || alone(*target)));
-    }
     for (index, (lane, memory)) in lanes.iter().enumerate() {
         let count = counts[index];
-        candidates.push(RankCandidate::new(lane.name(), move || {
+        candidates.push(RankCandidate::new(lane.name(), move |_| {
             let submit = |stream: &Stream| Ok(lane.submit(memory, stream)?);
             streams.sample(rank, Priority::Normal, None, Some((count, &submit)))
         }));
     }
-    for (index, priority, target) in &settings {
-        let ((lane, memory), count) = (lanes[*index], counts[*index]);
-        candidates.push(RankCandidate::new(lane.name(), move || {
-            let submit = |stream: &Stream| Ok(lane.submit(memory, stream)?);
-            let neighbour = |stream: &Stream| run(*target, stream);
-            streams.sample(rank, *priority, Some(&neighbour), Some((count, &submit)))
+    let (alone, counts) = (&alone, &counts);
+    for (lane, priority, target) in &settings {
+        let title = lane.map_or("alone", |index| lanes[index].0.name());
+        candidates.push(RankCandidate::new(title, move |round| {
+            let together = || {
+                let neighbour = |stream: &Stream| run(*target, stream);
+                let Some(index) = lane else { return alone(*target) };
+                let (lane, memory) = lanes[*index];
+                let submit = |stream: &Stream| Ok(lane.submit(memory, stream)?);
+                let collective = Some((counts[*index], &submit as Work<'_>));
+                streams.sample(rank, *priority, Some(&neighbour), collective)
+            };
+            let (first, second) = if round % 2 == 0 {
+                let first = alone(None)?;
+                (first, together()?)
+            } else {
+                let second = together()?;
+                (alone(None)?, second)
+            };
+            let cost = second[0] - first[1];
+            Ok(vec![first[1], second[0], second[1], second[2], cost])
         }));
     }
     let results = rank.interleave(&mut candidates, rounds, 2)?;
     drop(candidates);
     let Some(report) = report else { return Ok(()) };
-    let (alone, rest) = results.split_at(targets.len());
-    let (lone, together) = rest.split_at(lanes.len());
-    for (target, samples) in targets.iter().zip(alone) {
-        let row = Row::new()
-            .text("neighbour", name)
-            .integer("multiprocessors", u64::from(target.unwrap_or(total)))
-            .timing(&samples[1])
-            .number("against all", samples[1].median / alone[0][1].median, 4);
-        report.add("Neighbours alone", row)?;
-    }
-    for ((lane, _), (samples, count)) in lanes.iter().zip(lone.iter().zip(&counts)) {
+    let (lone, together) = results.split_at(lanes.len());
+    for ((lane, _), (samples, count)) in lanes.iter().zip(lone.iter().zip(counts)) {
         let bytes = BUCKET * count;
         let row = Row::new()
             .text("neighbour", name)
@@ -293,46 +316,55 @@ fn neighbour(
             .integer("ctas", u64::from(lane.ctas))
             .integer("calls", *count as u64)
             .timing(&samples[2])
-            .number("bucket GB/s", bytes as f64 / samples[2].median / 1e6, 1);
-        report.add("Collectives alone (16 MiB each)", row)?;
+            .number("fp32 bucket GB/s", bytes as f64 / samples[2].median / 1e6, 1);
+        report.add("Collectives alone (buckets of 16 MiB of fp32)", row)?;
     }
-    for ((index, priority, target), samples) in settings.iter().zip(together) {
-        let setting = (*index, *priority, *target);
-        let row = together_row(name, lanes, setting, samples, &alone[0][1], &lone[*index][2]);
-        report.add("Together", row.integer("calls", counts[*index] as u64))?;
+    for ((lane, priority, target), samples) in settings.iter().zip(together) {
+        let row = Row::new().text("neighbour", name);
+        match lane {
+            None => report.add("Neighbours alone", alone_row(row, *target, samples))?,
+            Some(index) => {
+                let row = row
+                    .text("collective", lanes[*index].0.name())
+                    .integer("ctas", u64::from(lanes[*index].0.ctas))
+                    .text("priority", if *priority == Priority::High { "high" } else { "normal" });
+                let gigabytes = (BUCKET * counts[*index]) as f64 / 1e9;
+                let row = together_row(row, *target, samples, &lone[*index][2], gigabytes);
+                report.add("Together", row)?;
+            }
+        }
     }
     Ok(())
 }
 
+fn alone_row(row: Row, target: Option<u32>, samples: &[Samples]) -> Row {
+    row.text("target", target.map_or("all".into(), |t| t.to_string()))
+        .number("all ms", samples[0].median, 3)
+        .number("with the target ms", samples[2].median, 3)
+        .number("slower %", samples[4].median / samples[0].median * 100.0, 2)
+        .number("p10 %", samples[4].p10 / samples[0].median * 100.0, 2)
+        .number("p90 %", samples[4].p90 / samples[0].median * 100.0, 2)
+}
+
 fn together_row(
-    name: &str,
-    lanes: &[(&Lane, &Exchange<'_>)],
-    (index, priority, target): Setting,
+    row: Row,
+    target: Option<u32>,
     samples: &[Samples],
-    neighbour: &Samples,
     collective: &Samples,
+    gigabytes: f64,
 ) -> Row {
-    let lane = lanes[index].0;
-    let (both, first, second) = (&samples[0], &samples[1], &samples[2]);
-    let cost = both.median - neighbour.median;
-    Row::new()
-        .text("neighbour", name)
-        .text("collective", lane.name())
-        .integer("ctas", u64::from(lane.ctas))
-        .text("priority", if priority == Priority::High { "high" } else { "normal" })
-        .text("target", target.map_or("all".into(), |t| t.to_string()))
-        .number("neighbour alone ms", neighbour.median, 3)
+    let (alone, both, first, second, cost) =
+        (samples[0].median, &samples[1], samples[2].median, samples[3].median, &samples[4]);
+    row.text("target", target.map_or("all".into(), |t| t.to_string()))
+        .number("neighbour alone ms", alone, 3)
         .number("collective alone ms", collective.median, 3)
         .number("together ms", both.median, 3)
-        .number("p10", both.p10, 3)
-        .number("p90", both.p90, 3)
-        .number("cost ms", cost, 3)
-        .number("cost of the collective %", cost / collective.median * 100.0, 1)
-        .number("neighbour slower %", (first.median / neighbour.median - 1.0) * 100.0, 1)
-        .number("collective slower %", (second.median / collective.median - 1.0) * 100.0, 1)
-        .number(
-            "against one after the other",
-            (neighbour.median + collective.median) / both.median,
-            3,
-        )
+        .number("cost ms", cost.median, 3)
+        .number("p10", cost.p10, 3)
+        .number("p90", cost.p90, 3)
+        .number("cost of the collective %", cost.median / collective.median * 100.0, 1)
+        .number("cost ms a GB of fp32", cost.median / gigabytes, 2)
+        .number("neighbour slower %", (first / alone - 1.0) * 100.0, 1)
+        .number("collective slower %", (second / collective.median - 1.0) * 100.0, 1)
+        .number("against one after the other", (alone + collective.median) / both.median, 3)
 }

@@ -127,14 +127,13 @@ pub(super) struct ResourceData {
     pub(super) descriptor: *const c_void,
 }
 
-/// `CUpti_GraphData`, with the node type as a raw number.
+/// The leading fields of `CUpti_GraphData`. (Its node type is 0 for every node when CUPTI 13.0 tells of it.)
 #[repr(C)]
 pub(super) struct GraphData {
     pub(super) graph: *mut c_void,
     pub(super) original_graph: *mut c_void,
     pub(super) node: CUgraphNode,
     pub(super) original_node: CUgraphNode,
-    pub(super) node_type: i32,
 }
 
 symbols! {
@@ -208,7 +207,6 @@ mod tests {
                 offset_of!(sys::CUpti_ResourceData, resourceDescriptor),
             ),
             (offset_of!(GraphData, original_node), offset_of!(sys::CUpti_GraphData, originalNode)),
-            (offset_of!(GraphData, node_type), offset_of!(sys::CUpti_GraphData, nodeType)),
         ] {
             assert_eq!(ours, theirs);
         }

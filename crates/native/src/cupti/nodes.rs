@@ -32,8 +32,6 @@ pub enum Seen {
         label: u64,
         /// The node's id.
         node: u64,
-        /// The driver's type number (0 kernel, 1 copy, 2 fill, 3 host, 6 wait, 7 record).
-        kind: i32,
     },
     /// A node was copied, as instantiation does.
     Copied {
@@ -104,7 +102,7 @@ unsafe extern "C" fn noticed(_: *mut c_void, domain: u32, event: u32, data: *con
     let seen = match event {
         NODE_CREATED => {
             let label = LABEL.load(Ordering::SeqCst);
-            Seen::Recorded { label, node, kind: graph.node_type }
+            Seen::Recorded { label, node }
         }
         NODE_CLONED => match id_of(graph.original_node) {
             Some(from) => Seen::Copied { from, to: node },
