@@ -12,7 +12,7 @@ mod timing;
 
 pub use self::{
     numbers::{Random, decode, encode, relative_error},
-    ranks::{PLAIN, Rank, RankCandidate, RankOptions, Variant},
+    ranks::{Figures, PLAIN, Rank, RankCandidate, RankOptions, Variant},
     report::{Report, Row},
     session::{Common, Session},
     statistics::Samples,

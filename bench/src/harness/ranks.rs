@@ -39,6 +39,9 @@ pub struct RankOptions {
     /// Seconds after which every rank is ended
     #[arg(long, default_value_t = 300.0)]
     limit: f64,
+    /// Measure only this variant
+    #[arg(long)]
+    only: Option<String>,
 }
 
 /// A name and the environment variables that make it.
@@ -73,8 +76,13 @@ impl RankOptions {
                 "{ranks} ranks on {found} devices: at least 2 ranks and a device for each are needed"
             );
         }
+        let wanted = |name: &str| self.only.as_deref().is_none_or(|only| only == name);
+        if !variants.iter().any(|(name, _)| wanted(name)) {
+            let names: Vec<&str> = variants.iter().map(|(name, _)| *name).collect();
+            bail!("--only names no variant; there are: {}", names.join(", "));
+        }
         let mut failed = vec![];
-        for (name, variables) in variants {
+        for (name, variables) in variants.iter().filter(|(name, _)| wanted(name)) {
             if let Err(error) = self.run_variant(name, variables, ranks) {
                 super::complain(&format!("variant {name}: {error:#}"));
                 failed.push(*name);
@@ -236,14 +244,14 @@ impl Rank {
 
     /// Takes `rounds` samples of every candidate, after `discarded` rounds. In each round every candidate is sampled
     /// once, in a random order that is the same on all ranks: what ran before moves the clocks, so no candidate may
-    /// always follow the same one. A sample is a list of figures; of each, the greatest over the ranks counts. Gives,
-    /// for each candidate, the samples of each figure.
+    /// always follow the same one. A sample is a list of figures; of each, the greatest over the ranks counts. Gives
+    /// the figures of each candidate.
     pub fn interleave(
         &self,
         candidates: &mut [RankCandidate<'_>],
         rounds: usize,
         discarded: usize,
-    ) -> Result<Vec<Vec<Samples>>> {
+    ) -> Result<Vec<Figures>> {
         let mut raw: Vec<Vec<Vec<f64>>> = vec![vec![]; candidates.len()];
         for round in 0..rounds + discarded {
             for index in shuffled(candidates.len(), round as u64) {
@@ -262,10 +270,27 @@ impl Rank {
             let slower: Vec<f64> = (0..flat.len())
                 .map(|i| ranks.iter().map(|r| r[i]).fold(f64::MIN, f64::max))
                 .collect();
-            let of = |figure: usize| slower.iter().copied().skip(figure).step_by(figures).collect();
-            all.push((0..figures).filter_map(|f| Samples::new(of(f))).collect());
+            let of = |figure| slower.iter().copied().skip(figure).step_by(figures).collect();
+            all.push(Figures((0..figures).map(of).collect()));
         }
         Ok(all)
+    }
+}
+
+/// What came of one candidate: for each figure its samples, of the slower rank.
+pub struct Figures(Vec<Vec<f64>>);
+
+impl Figures {
+    /// The samples of a figure.
+    pub fn of(&self, figure: usize) -> Result<Samples> {
+        Samples::new(self.0[figure].clone()).context("no rounds were asked for")
+    }
+
+    /// The differences of two figures, sample by sample. Each is of the slower rank: where ranks wait for each other
+    /// in one figure and not in the other, the difference of one rank alone would contain that of the cards.
+    pub fn difference(&self, figure: usize, less: usize) -> Result<Samples> {
+        let pairs = self.0[figure].iter().zip(&self.0[less]);
+        Samples::new(pairs.map(|(a, b)| a - b).collect()).context("no rounds were asked for")
     }
 }
 

@@ -164,14 +164,15 @@ fn measure(rank: &mut Rank, rounds: usize) -> Result<()> {
             .collect();
         let results = rank.interleave(&mut candidates, rounds, 1)?;
         let Some(report) = &mut report else { continue };
-        let base = results[0][0].median;
-        for ((name, _), samples) in ways.iter().zip(&results) {
+        let base = results[0].of(0)?.median;
+        for ((name, _), figures) in ways.iter().zip(&results) {
+            let samples = figures.of(0)?;
             let row = Row::new()
                 .text("way", *name)
                 .integer("bucket MiB of fp32", mebibytes as u64)
-                .timing(&samples[0])
-                .number("against all-reduce fp32", samples[0].median / base, 3)
-                .number("gradient GB/s", 4.0 * n as f64 / samples[0].median / 1e6, 1);
+                .timing(&samples)
+                .number("against all-reduce fp32", samples.median / base, 3)
+                .number("gradient GB/s", 4.0 * n as f64 / samples.median / 1e6, 1);
             report.add("Gradient synchronisation, recorded", row)?;
         }
     }

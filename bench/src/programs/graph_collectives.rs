@@ -34,12 +34,11 @@ pub struct Options {
     rounds: usize,
 }
 
-const VARIANTS: [Variant; 5] = [
+const VARIANTS: [Variant; 4] = [
     ("plain", &[]),
     ("no-mixing", &[("NCCL_GRAPH_MIXING_SUPPORT", "0")]),
     ("no-graph-register", &[("NCCL_GRAPH_REGISTER", "0")]),
     ("launch-group", &[("NCCL_LAUNCH_MODE", "GROUP")]),
-    ("implicit-order", &[("NCCL_LAUNCH_ORDER_IMPLICIT", "1")]),
 ];
 const COUNTS: [usize; 3] = [1, 6, 12];
 const PRODUCTS: usize = 24;
@@ -205,40 +204,30 @@ fn measure(rank: &mut Rank, rounds: usize) -> Result<()> {
                     marks[1].synchronize()?;
                     times[which] = marks[1].milliseconds_since(&marks[0])? / REPLAYS as f64;
                 }
-                let more = (times[1] - times[0]) * 1e3;
-                let against_eager = (times[1] - times[2]) * 1e3;
-                Ok(vec![
-                    times[0],
-                    times[1],
-                    times[2],
-                    more,
-                    against_eager,
-                    hosts[0],
-                    hosts[1],
-                    hosts[2],
-                ])
+                Ok(times.into_iter().chain(hosts).collect())
             }));
         }
         let results = rank.interleave(&mut candidates, rounds, 2)?;
         drop(candidates);
         let Some(report) = &mut report else { continue };
         for (((layout, count), nodes), figures) in settings.iter().zip(&nodes).zip(&results) {
+            let more = figures.difference(1, 0)?;
             let of = |kind: i32| nodes.get(&kind).copied().unwrap_or(0) as u64;
             let row = Row::new()
                 .text("step", name)
                 .text("layout", layout.name)
                 .integer("all-reduces", *count as u64)
-                .number("none ms", figures[0].median, 4)
-                .number("replay ms", figures[1].median, 4)
-                .number("more us", figures[3].median, 1)
-                .number("p10", figures[3].p10, 1)
-                .number("p90", figures[3].p90, 1)
-                .number("more us each", figures[3].median / *count as f64, 2)
-                .number("eager ms", figures[2].median, 4)
-                .number("replay less eager us", figures[4].median, 1)
-                .number("host us none", figures[5].median, 1)
-                .number("host us replay", figures[6].median, 1)
-                .number("host us eager", figures[7].median, 1)
+                .number("none ms", figures.of(0)?.median, 4)
+                .number("replay ms", figures.of(1)?.median, 4)
+                .number("more us", more.median * 1e3, 1)
+                .number("p10", more.p10 * 1e3, 1)
+                .number("p90", more.p90 * 1e3, 1)
+                .number("more us each", more.median * 1e3 / *count as f64, 2)
+                .number("eager ms", figures.of(2)?.median, 4)
+                .number("replay less eager us", figures.difference(1, 2)?.median * 1e3, 1)
+                .number("host us none", figures.of(3)?.median, 1)
+                .number("host us replay", figures.of(4)?.median, 1)
+                .number("host us eager", figures.of(5)?.median, 1)
                 .integer("kernels", of(0))
                 .integer("waits", of(6))
                 .integer("records", of(7))

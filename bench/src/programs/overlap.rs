@@ -15,7 +15,7 @@ use native::{
 };
 
 use bench::harness::{
-    PLAIN, Rank, RankCandidate, RankOptions, Report, Row, Samples,
+    Figures, PLAIN, Rank, RankCandidate, RankOptions, Report, Row, Samples,
     loads::{Exchange, Placement, Product, Sweep, compile_sweep},
     say,
 };
@@ -300,8 +300,7 @@ fn neighbour(
                 let second = together()?;
                 (alone(None)?, second)
             };
-            let cost = second[0] - first[1];
-            Ok(vec![first[1], second[0], second[1], second[2], cost])
+            Ok(vec![first[1], second[0], second[1], second[2]])
         }));
     }
     let results = rank.interleave(&mut candidates, rounds, 2)?;
@@ -309,27 +308,27 @@ fn neighbour(
     let Some(report) = report else { return Ok(()) };
     let (lone, together) = results.split_at(lanes.len());
     for ((lane, _), (samples, count)) in lanes.iter().zip(lone.iter().zip(counts)) {
-        let bytes = BUCKET * count;
+        let (bytes, samples) = (BUCKET * count, samples.of(2)?);
         let row = Row::new()
             .text("neighbour", name)
             .text("collective", lane.name())
             .integer("ctas", u64::from(lane.ctas))
             .integer("calls", *count as u64)
-            .timing(&samples[2])
-            .number("fp32 bucket GB/s", bytes as f64 / samples[2].median / 1e6, 1);
+            .timing(&samples)
+            .number("fp32 bucket GB/s", bytes as f64 / samples.median / 1e6, 1);
         report.add("Collectives alone (buckets of 16 MiB of fp32)", row)?;
     }
     for ((lane, priority, target), samples) in settings.iter().zip(together) {
         let row = Row::new().text("neighbour", name);
         match lane {
-            None => report.add("Neighbours alone", alone_row(row, *target, samples))?,
+            None => report.add("Neighbours alone", alone_row(row, *target, samples)?)?,
             Some(index) => {
                 let row = row
                     .text("collective", lanes[*index].0.name())
                     .integer("ctas", u64::from(lanes[*index].0.ctas))
                     .text("priority", if *priority == Priority::High { "high" } else { "normal" });
                 let gigabytes = (BUCKET * counts[*index]) as f64 / 1e9;
-                let row = together_row(row, *target, samples, &lone[*index][2], gigabytes);
+                let row = together_row(row, *target, samples, &lone[*index].of(2)?, gigabytes)?;
                 report.add("Together", row)?;
             }
         }
@@ -337,28 +336,32 @@ fn neighbour(
     Ok(())
 }
 
-fn alone_row(row: Row, target: Option<u32>, samples: &[Samples]) -> Row {
-    row.text("target", target.map_or("all".into(), |t| t.to_string()))
-        .number("all ms", samples[0].median, 3)
-        .number("with the target ms", samples[2].median, 3)
-        .number("slower %", samples[4].median / samples[0].median * 100.0, 2)
-        .number("p10 %", samples[4].p10 / samples[0].median * 100.0, 2)
-        .number("p90 %", samples[4].p90 / samples[0].median * 100.0, 2)
+fn alone_row(row: Row, target: Option<u32>, figures: &Figures) -> Result<Row> {
+    let (all, slower) = (figures.of(0)?.median, figures.difference(2, 0)?);
+    Ok(row
+        .text("target", target.map_or("all".into(), |t| t.to_string()))
+        .number("all ms", all, 3)
+        .number("with the target ms", figures.of(2)?.median, 3)
+        .number("slower %", slower.median / all * 100.0, 2)
+        .number("p10 %", slower.p10 / all * 100.0, 2)
+        .number("p90 %", slower.p90 / all * 100.0, 2))
 }
 
 fn together_row(
     row: Row,
     target: Option<u32>,
-    samples: &[Samples],
+    figures: &Figures,
     collective: &Samples,
     gigabytes: f64,
-) -> Row {
-    let (alone, both, first, second, cost) =
-        (samples[0].median, &samples[1], samples[2].median, samples[3].median, &samples[4]);
-    row.text("target", target.map_or("all".into(), |t| t.to_string()))
+) -> Result<Row> {
+    let (alone, both) = (figures.of(0)?.median, figures.of(1)?.median);
+    let (first, second) = (figures.of(2)?.median, figures.of(3)?.median);
+    let cost = figures.difference(1, 0)?;
+    Ok(row
+        .text("target", target.map_or("all".into(), |t| t.to_string()))
         .number("neighbour alone ms", alone, 3)
         .number("collective alone ms", collective.median, 3)
-        .number("together ms", both.median, 3)
+        .number("together ms", both, 3)
         .number("cost ms", cost.median, 3)
         .number("p10", cost.p10, 3)
         .number("p90", cost.p90, 3)
@@ -366,5 +369,5 @@ fn together_row(
         .number("cost ms a GB of fp32", cost.median / gigabytes, 2)
         .number("neighbour slower %", (first / alone - 1.0) * 100.0, 1)
         .number("collective slower %", (second / collective.median - 1.0) * 100.0, 1)
-        .number("against one after the other", (alone + collective.median) / both.median, 3)
+        .number("against one after the other", (alone + collective.median) / both, 3))
 }
