@@ -7,6 +7,7 @@ mod file;
 mod ir;
 pub mod options;
 mod print;
+pub mod rewrite;
 pub mod schedule;
 pub mod target;
 
