@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of how anything runs: a target answers with data, a device loads the finished plan.
 
+mod compile;
 mod error;
 mod file;
 mod ir;
@@ -11,6 +12,7 @@ pub mod rewrite;
 pub mod schedule;
 pub mod target;
 
+pub use compile::{PassInfo, compile, passes};
 pub use error::PlanError;
 pub use ir::{
     Arena, Buffer, BufferId, BufferKind, FunctionPlan, Lane, Plan, StatePlacement, Step, StepId,

@@ -134,3 +134,24 @@ fn damaged_files_are_refused() {
         assert!(error.contains(expected), "{error}");
     }
 }
+
+#[test]
+fn the_list_of_passes() {
+    let passes = plan::passes();
+    let line = |pass: &plan::PassInfo| {
+        let marker = if pass.optional { "" } else { " (always)" };
+        format!("{}{marker}: {}", pass.name, pass.summary)
+    };
+    let lines: Vec<String> = passes.iter().map(line).collect();
+    insta::assert_snapshot!("passes", lines.join("\n"));
+    let program = small("step", 2).program();
+    let leave_out = |name: &str| {
+        let options = Options { without: vec![name.to_owned()], ..Options::default() };
+        let optimizer = graph::optim::AdamW::default();
+        plan::compile(&program, &optimizer, &Machine(MemoryModel::Offsets), &options)
+            .expect_err("a refusal")
+            .to_string()
+    };
+    assert_eq!(leave_out("memory"), "without: memory, expected a pass that can be left out");
+    assert!(leave_out("fuze").starts_with("unknown pass \"fuze\", passes are precision, autodiff"));
+}

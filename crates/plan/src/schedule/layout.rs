@@ -10,6 +10,7 @@ use graph::{Collective, Function, Kind, NodeId, Program, Shape, Strided, Value};
 use super::{
     copies::{self, Wanted},
     cost::{self, Work},
+    intersect::{ByteSet, intersect},
     roles::{self, Role},
 };
 use crate::{PlanError, Target};
@@ -81,6 +82,7 @@ pub(super) fn run(
             readers: vec![vec![]; program.states.len()],
             of_state: BTreeMap::new(),
             wanted: BTreeSet::new(),
+            ranks,
         };
         layout.find_states();
         layout.demand_all(&wishes);
@@ -126,6 +128,7 @@ struct Layout<'a> {
     /// Values that are windows over the old value of a state.
     of_state: BTreeMap<Value, (usize, Strided)>,
     wanted: BTreeSet<Wanted>,
+    ranks: usize,
 }
 
 impl Layout<'_> {
@@ -288,7 +291,13 @@ impl Layout<'_> {
             }
         }
         let mut orders = BTreeSet::new();
+        let written = ByteSet::new(0, elements, 1);
         for reader in &self.readers[state] {
+            let read = ByteSet::new(0, &reader.elements, 1);
+            let (Some(read), Some(written)) = (read, &written) else { continue };
+            if !intersect(&read, written, self.ranks) {
+                continue;
+            }
             if reader.node == writer.0 {
                 let same = same_elements(&reader.elements, elements);
                 if !same || !self.may_reuse(writer.0, writer.1, reader.input as u16) {
