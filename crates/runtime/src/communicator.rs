@@ -30,22 +30,42 @@ pub const CONTROL_LANE: u8 = u8::MAX;
 
 /// One ordered sequence of collectives.
 pub trait Channel: Send {
-    /// Takes part in the next collective with `input`, elements of `ty` in row-major order, and waits until every rank's
-    /// contribution is there. `input` is free afterwards.
+    /// Hands in this rank's part of the next collective: elements of `ty` in row-major order. Does not wait; `input` is
+    /// free afterwards.
+    ///
+    /// # Errors
+    /// Where another rank called something else.
+    fn contribute(
+        &mut self,
+        collective: Collective,
+        ty: &Type,
+        input: &[u8],
+    ) -> Result<(), RuntimeError>;
+
+    /// Waits until every rank's part of the collective contributed to last is there.
     ///
     /// # Errors
     /// Where another rank failed, left, called something else or did not come in time.
+    fn complete(&mut self) -> Result<Box<dyn Exchange>, RuntimeError>;
+
+    /// [`Channel::contribute`] and [`Channel::complete`].
+    ///
+    /// # Errors
+    /// Those of both.
     fn exchange(
         &mut self,
         collective: Collective,
         ty: &Type,
         input: &[u8],
-    ) -> Result<Box<dyn Exchange>, RuntimeError>;
+    ) -> Result<Box<dyn Exchange>, RuntimeError> {
+        self.contribute(collective, ty, input)?;
+        self.complete()
+    }
 }
 
 /// A collective whose contributions are complete.
 pub trait Exchange {
-    /// Writes this rank's output; `output` may be the memory that was the input.
+    /// Writes this rank's output.
     fn write(&self, output: &mut [u8]);
 
     /// Waits until the collective is complete by the link's own time.

@@ -135,7 +135,7 @@ impl Communicator for Member {
     }
 
     fn channel(&self, lane: u8) -> Result<Box<dyn Channel>, RuntimeError> {
-        Ok(Box::new(Lane { membership: self.membership.clone(), lane, next: 0 }))
+        Ok(Box::new(Lane { membership: self.membership.clone(), lane, next: 0, open: None }))
     }
 
     fn abort(&self, reason: &str) {
@@ -151,25 +151,37 @@ struct Lane {
     membership: Arc<Membership>,
     lane: u8,
     next: u64,
+    open: Option<((u8, u64), Collective)>,
 }
 
 impl Channel for Lane {
-    fn exchange(
+    fn contribute(
         &mut self,
         collective: Collective,
         ty: &Type,
         input: &[u8],
-    ) -> Result<Box<dyn Exchange>, RuntimeError> {
+    ) -> Result<(), RuntimeError> {
         let (group, rank) = (&self.membership.group, self.membership.rank);
         let key = (self.lane, self.next);
         self.next += 1;
+        self.open = Some((key, collective));
         let mut own = group.lock().spare.pop().unwrap_or_default();
         own.clear();
         own.extend_from_slice(input);
-        let mut state = group.lock();
-        arrive(&mut state, group, key, rank, collective, ty, own)?;
+        arrive(&mut group.lock(), group, key, rank, collective, ty, own)?;
         group.changed.notify_all();
-        let complete = wait_for_all(state, group, key, rank, collective)?;
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<Box<dyn Exchange>, RuntimeError> {
+        let (group, rank) = (&self.membership.group, self.membership.rank);
+        let Some((key, collective)) = self.open.take() else {
+            return Err(RuntimeError::Stopped {
+                rank,
+                reason: "completed a collective that was not begun".to_owned(),
+            });
+        };
+        let complete = wait_for_all(group, key, rank, collective)?;
         Ok(Box::new(Done { group: group.clone(), key, rank, complete }))
     }
 }
@@ -218,13 +230,13 @@ fn arrive(
 }
 
 fn wait_for_all(
-    mut state: MutexGuard<'_, State>,
     group: &Group,
     key: (u8, u64),
     rank: usize,
     collective: Collective,
 ) -> Result<Arc<Complete>, RuntimeError> {
     let give_up = Instant::now() + group.timeout;
+    let mut state = group.lock();
     loop {
         let meeting = state.meetings.get(&key);
         if let Some(complete) = meeting.and_then(|meeting| meeting.complete.clone()) {

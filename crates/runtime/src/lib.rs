@@ -15,4 +15,5 @@ pub use agreement::agree_on_plan;
 pub use communicator::{Channel, Communicator, Exchange};
 pub use device::{Device, Executable, Inputs, Outputs, Ticket, TicketSender, ticket};
 pub use error::RuntimeError;
+pub use host::HostDevice;
 pub use host_tensor::HostTensor;

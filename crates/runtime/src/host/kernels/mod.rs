@@ -2,7 +2,9 @@
 //!
 //! They know shapes and strides, not nodes, plans, ranks or buffers.
 
+pub mod attention;
 pub mod cross_entropy;
+pub mod dropout;
 pub mod embedding;
 pub mod gelu;
 pub mod layer_norm;
@@ -12,4 +14,5 @@ pub mod real;
 pub mod reduce;
 pub mod rows;
 pub mod softmax;
+pub mod strided;
 pub mod workers;

@@ -50,7 +50,9 @@ pub trait Real:
     /// Magnitude.
     fn magnitude(self) -> Self;
     /// Neither infinite nor NaN.
-    fn is_a_number(self) -> bool;
+    fn is_finite_number(self) -> bool;
+    /// NaN.
+    fn not_a_number(self) -> bool;
 }
 
 /// Evaluates a polynomial from its highest coefficient down.
@@ -169,8 +171,13 @@ impl Real for f32 {
     }
 
     #[inline(always)]
-    fn is_a_number(self) -> bool {
+    fn is_finite_number(self) -> bool {
         self.is_finite()
+    }
+
+    #[inline(always)]
+    fn not_a_number(self) -> bool {
+        self.is_nan()
     }
 }
 
@@ -225,8 +232,13 @@ impl Real for f64 {
     }
 
     #[inline(always)]
-    fn is_a_number(self) -> bool {
+    fn is_finite_number(self) -> bool {
         self.is_finite()
+    }
+
+    #[inline(always)]
+    fn not_a_number(self) -> bool {
+        self.is_nan()
     }
 }
 
