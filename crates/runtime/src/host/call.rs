@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use graph::DType;
 
-use super::kernels::{real::Real, rows::Rows, strided::Walk, workers::Workers};
+use super::kernels::{microkernel::Product, rows::Rows, strided::Walk, workers::Workers};
 
 /// Elements to read.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +117,7 @@ pub trait Kernel: Send + Sync {
 }
 
 /// The number formats of [`Elements`] that kernels compute in.
-pub trait Number: Real {
+pub trait Number: Product {
     /// The slice, where it holds this format.
     fn slice<'a>(elements: &Elements<'a>) -> Option<&'a [Self]>;
     /// The slice to write, where it holds this format.

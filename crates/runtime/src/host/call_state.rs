@@ -4,7 +4,7 @@
 
 use std::sync::{
     Arc, Condvar, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use crate::{HostTensor, RuntimeError, TicketSender};
@@ -19,10 +19,6 @@ pub struct CallState {
     pub record: bool,
     /// Number of the call since loading.
     pub number: u64,
-    /// When it was submitted, in nanoseconds.
-    pub submitted: i64,
-    /// When the call before was finished; the submission where there was none.
-    free: AtomicI64,
     previous: Mutex<Option<Arc<CallState>>>,
     done: Vec<AtomicUsize>,
     failed: AtomicBool,
@@ -32,21 +28,18 @@ pub struct CallState {
 }
 
 struct Inner {
-    finished: Option<i64>,
+    finished: bool,
     error: Option<RuntimeError>,
     sender: Option<TicketSender>,
 }
 
 impl CallState {
     /// A call over this many lanes that starts when `previous` is finished.
-    #[expect(clippy::too_many_arguments, reason = "everything a call carries")]
     pub fn new(
         function: usize,
         inputs: Vec<(String, HostTensor)>,
         record: bool,
         number: u64,
-        submitted: i64,
-        free: i64,
         previous: Option<Arc<CallState>>,
         lanes: usize,
         sender: TicketSender,
@@ -56,12 +49,10 @@ impl CallState {
             inputs,
             record,
             number,
-            submitted,
-            free: AtomicI64::new(free),
             previous: Mutex::new(previous),
             done: (0..lanes).map(|_| AtomicUsize::new(0)).collect(),
             failed: AtomicBool::new(false),
-            inner: Mutex::new(Inner { finished: None, error: None, sender: Some(sender) }),
+            inner: Mutex::new(Inner { finished: false, error: None, sender: Some(sender) }),
             changed: Condvar::new(),
             lanes_left: AtomicUsize::new(lanes),
         })
@@ -75,22 +66,14 @@ impl CallState {
     pub fn wait_for_previous(&self) {
         let previous = self.previous.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(previous) = previous {
-            self.free.store(previous.wait_until_finished(), Ordering::Release);
+            previous.wait_until_finished();
         }
     }
 
-    /// When the device was free for this call.
-    pub fn free_since(&self) -> i64 {
-        self.free.load(Ordering::Acquire)
-    }
-
     /// Waits until every lane is through.
-    pub fn wait_until_finished(&self) -> i64 {
+    pub fn wait_until_finished(&self) {
         let mut inner = self.lock();
-        loop {
-            if let Some(at) = inner.finished {
-                return at;
-            }
+        while !inner.finished {
             inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -141,10 +124,10 @@ impl CallState {
     }
 
     /// Called by the last lane: hands over the outcome and lets the next call start.
-    pub fn finish(&self, at: i64, outputs: crate::Outputs) {
+    pub fn finish(&self, outputs: crate::Outputs) {
         *self.previous.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let mut inner = self.lock();
-        inner.finished = Some(at);
+        inner.finished = true;
         let outcome = inner.error.clone().map_or(Ok(outputs), Err);
         if let Some(sender) = inner.sender.take() {
             sender.finish(outcome);

@@ -6,11 +6,11 @@ use std::{
     collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread::JoinHandle,
+    time::Instant,
 };
 
-use graph::names;
 use plan::{Lane, Plan};
-use timeline::Timeline;
+use timeline::{Kind, Timeline};
 
 use super::{
     call_state::CallState,
@@ -18,7 +18,7 @@ use super::{
     lane::{LaneThread, Rank},
     memory::Memory,
     program,
-    recorder::{self, now},
+    recorder::{self, HostRecord},
     states::States,
 };
 use crate::{
@@ -41,10 +41,7 @@ pub struct HostExecutable {
     failed: Option<RuntimeError>,
     record: bool,
     calls: u64,
-    /// When the last call that was waited for was finished.
-    free_since: i64,
-    steps: u64,
-    steps_before_records: u64,
+    host_records: Vec<HostRecord>,
 }
 
 impl HostExecutable {
@@ -58,6 +55,8 @@ impl HostExecutable {
         seed: u64,
         threads: usize,
     ) -> Result<HostExecutable, RuntimeError> {
+        // The recorder's zero lies before every record.
+        recorder::now();
         let rank = communicator.rank();
         let memory = Memory::new(&plan);
         let functions = program::prepare(&plan, &memory, rank)?;
@@ -105,9 +104,7 @@ impl HostExecutable {
             failed: None,
             record: false,
             calls: 0,
-            free_since: now(),
-            steps: 0,
-            steps_before_records: 0,
+            host_records: vec![],
         })
     }
 
@@ -115,7 +112,7 @@ impl HostExecutable {
     fn drain(&mut self, left: usize) -> Result<(), RuntimeError> {
         while self.under_way.len() > left {
             let Some(call) = self.under_way.pop_front() else { break };
-            self.free_since = call.wait_until_finished();
+            call.wait_until_finished();
             if self.failed.is_none() {
                 self.failed = call.error();
             }
@@ -169,16 +166,11 @@ impl Executable for HostExecutable {
             inputs,
             self.record,
             self.calls,
-            now(),
-            self.free_since,
             previous,
             self.lanes.len(),
             sender,
         );
         self.calls += 1;
-        if function == names::STEP || function == names::LAST {
-            self.steps += 1;
-        }
         for sender in &self.senders {
             let stopped = |_| RuntimeError::Stopped {
                 rank: self.rank.rank,
@@ -209,21 +201,23 @@ impl Executable for HostExecutable {
     }
 
     fn record(&mut self, on: bool) {
-        if on && !self.record {
-            self.steps_before_records = self.steps;
-        }
         self.record = on;
     }
 
     fn take_timeline(&mut self) -> Timeline {
         // A failed call is kept for the next submission; what was recorded until then counts.
         drop(self.drain(0));
-        let (mut calls, records) =
+        let records =
             std::mem::take(&mut *self.rank.records.lock().unwrap_or_else(PoisonError::into_inner));
-        calls.sort_by_key(|call| call.call);
-        let before = std::mem::replace(&mut self.steps_before_records, self.steps);
+        let host = std::mem::take(&mut self.host_records);
         let Rank { plan, rank, .. } = &*self.rank;
-        recorder::timeline(plan, &self.lanes, *rank, &calls, &records, before)
+        recorder::timeline(plan, &self.lanes, *rank, &records, &host)
+    }
+
+    fn record_host(&mut self, kind: Kind, name: &str, start: Instant, end: Instant) {
+        if self.record {
+            self.host_records.push(HostRecord { kind, name: name.to_owned(), start, end });
+        }
     }
 
     fn allocated_bytes(&self) -> usize {

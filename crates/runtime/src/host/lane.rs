@@ -16,7 +16,7 @@ use super::{
     kernels::workers::Workers,
     memory::Memory,
     program::{Function, Prepared, Work},
-    recorder::{CallRecord, StepRecord, now},
+    recorder::{StepRecord, now},
     typed::Spare,
 };
 use crate::{Channel, Communicator, HostTensor, Outputs, RuntimeError};
@@ -36,7 +36,7 @@ pub struct Rank {
     /// To tell other ranks of a failure.
     pub communicator: Mutex<Box<dyn Communicator>>,
     /// Records of finished calls.
-    pub records: Mutex<(Vec<CallRecord>, Vec<StepRecord>)>,
+    pub records: Mutex<Vec<StepRecord>>,
 }
 
 impl Rank {
@@ -101,7 +101,6 @@ impl LaneThread {
                     .records
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
-                    .1
                     .append(&mut self.records);
             }
             if call.lane_done() {
@@ -118,15 +117,7 @@ impl LaneThread {
                 outputs.insert(name.clone(), HostTensor { ty: ty.clone(), bytes });
             }
         }
-        let end = now();
-        if call.record {
-            let (number, function) = (call.number, call.function);
-            let mut records = self.rank.records.lock().unwrap_or_else(PoisonError::into_inner);
-            let free = call.free_since();
-            let submitted = call.submitted;
-            records.0.push(CallRecord { call: number, function, free, submitted, end });
-        }
-        call.finish(end, outputs);
+        call.finish(outputs);
     }
 
     fn step(&mut self, call: &CallState, prepared: &Prepared) -> Result<(), RuntimeError> {

@@ -8,7 +8,7 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use graph::{Kind as NodeKind, names};
+use graph::Kind as NodeKind;
 use plan::{Lane, Plan};
 use timeline::{Detail, Duration, Kind, Process, SpanId, Time, Timeline, TrackId, TrackKind};
 
@@ -44,32 +44,29 @@ pub struct StepRecord {
     pub end: i64,
 }
 
-/// One call.
-#[derive(Clone, Copy, Debug)]
-pub struct CallRecord {
-    /// Number of the call.
-    pub call: u64,
-    /// Index of the function.
-    pub function: usize,
-    /// When the device was free for it: the end of the call before.
-    pub free: i64,
-    /// When it was submitted.
-    pub submitted: i64,
-    /// When it was finished.
-    pub end: i64,
+/// Something the host did, as told by the training loop.
+#[derive(Clone, Debug)]
+pub struct HostRecord {
+    /// What its time was spent on.
+    pub kind: Kind,
+    /// What to show.
+    pub name: String,
+    /// Its first moment.
+    pub start: Instant,
+    /// The moment after its last.
+    pub end: Instant,
 }
 
 /// Waits shorter than this are not worth a span.
 const SHORTEST_WAIT: i64 = 1_000;
 
-/// The timeline of one rank's records. `steps_before` is the number of training steps before the first record.
+/// The timeline of one rank's records.
 pub fn timeline(
     plan: &Plan,
     lanes: &[Lane],
     rank: usize,
-    calls: &[CallRecord],
     records: &[StepRecord],
-    steps_before: u64,
+    host: &[HostRecord],
 ) -> Timeline {
     let mut timeline = Timeline::new();
     timeline.wall_clock_zero = Some(origin().1);
@@ -90,8 +87,16 @@ pub fn timeline(
             spans.insert((record.call, record.step), id);
         }
     }
-    add_calls(&mut timeline, plan, process, &tracks, calls, steps_before);
+    let track = timeline.track(process, TrackKind::Other, "host");
+    for HostRecord { kind, name, start, end } in host {
+        span(&mut timeline, track, *kind, name, nanoseconds(*start), nanoseconds(*end));
+    }
     timeline
+}
+
+fn nanoseconds(at: Instant) -> i64 {
+    let since = at.saturating_duration_since(origin().0).as_nanos();
+    i64::try_from(since).unwrap_or(i64::MAX)
 }
 
 fn span(
@@ -155,36 +160,4 @@ fn add_step(
         }
     }
     Some(id)
-}
-
-/// Calls, the waits for their data, and training steps: a step lasts from the end of the call before it to the end of
-/// its last call.
-fn add_calls(
-    timeline: &mut Timeline,
-    plan: &Plan,
-    process: u32,
-    tracks: &[TrackId],
-    calls: &[CallRecord],
-    steps_before: u64,
-) {
-    let marks = timeline.track(process, TrackKind::Other, "steps");
-    let mut number = steps_before;
-    let mut step_start = None;
-    for call in calls {
-        let Some(function) = plan.functions.get(call.function) else { continue };
-        if call.submitted > call.free {
-            span(timeline, tracks[0], Kind::Data, "wait for data", call.free, call.submitted);
-        }
-        let trains = [names::STEP, names::FIRST, names::MIDDLE, names::LAST]
-            .contains(&function.name.as_str());
-        if !trains {
-            continue;
-        }
-        let start = *step_start.get_or_insert(call.free);
-        if function.name == names::STEP || function.name == names::LAST {
-            number += 1;
-            span(timeline, marks, Kind::Mark, &format!("step {number}"), start, call.end);
-            step_start = None;
-        }
-    }
 }

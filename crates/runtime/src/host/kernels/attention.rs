@@ -3,11 +3,9 @@
 //!
 //! Reads q, k, v through any strides over batch, head and time. Knows no operators.
 
-use faer::Par;
-
 use super::{
     matrix::{Matrix, product},
-    real::Real,
+    microkernel::Product,
     reduce::{maximum_of, sum_of, sum_of_pairs},
     strided::Walk,
     workers::{Workers, vectorised},
@@ -29,7 +27,7 @@ pub struct Heads<'a, T> {
     pub strides: [usize; 3],
 }
 
-impl<'a, T: Real> Heads<'a, T> {
+impl<'a, T: Product> Heads<'a, T> {
     /// Rows `start..end` in time of one head as a matrix [rows, width].
     fn rows(&self, index: usize, start: usize, end: usize) -> Matrix<'a, T> {
         let (batch, head) = (index / self.shape[1], index % self.shape[1]);
@@ -48,7 +46,7 @@ pub struct HeadsMut<'a, T> {
     pub strides: [usize; 4],
 }
 
-impl<T: Real> HeadsMut<'_, T> {
+impl<T: Product> HeadsMut<'_, T> {
     fn write(&mut self, heads: usize, index: usize, time: usize, width: usize, values: &[T]) {
         let [b, h, t, w] = self.strides;
         let start = index / heads * b + index % heads * h;
@@ -73,12 +71,12 @@ impl Options {
 }
 
 /// `out = softmax(scale q k^T) v` and the log-sum-exp of each row of scores, [batch, head, time] dense.
-pub fn attention<T: Real>(
+pub fn attention<T: Product>(
     workers: &Workers,
     [q, k, v]: [Heads<T>; 3],
     options: Options,
     mut out: HeadsMut<T>,
-    lse: &mut [f32],
+    lse: &mut [T],
 ) {
     let [batch, heads, time, width] = [q.shape[0], q.shape[1], q.shape[2], v.shape[3]];
     let group = workers.threads() * 4;
@@ -94,14 +92,14 @@ pub fn attention<T: Real>(
     }
 }
 
-fn forward_head<T: Real>(
+fn forward_head<T: Product>(
     [q, k, v]: [Heads<T>; 3],
     index: usize,
     options: Options,
-) -> (Vec<T>, Vec<f32>) {
+) -> (Vec<T>, Vec<T>) {
     let (queries, keys, width) = (q.shape[2], k.shape[2], v.shape[3]);
     let mut out = vec![T::ZERO; queries * width];
-    let mut lse = vec![0.0f32; queries];
+    let mut lse = vec![T::ZERO; queries];
     let mut scores = vec![T::ZERO; QUERIES * KEYS.min(keys)];
     for start in (0..queries).step_by(QUERIES) {
         let end = (start + QUERIES).min(queries);
@@ -116,15 +114,7 @@ fn forward_head<T: Real>(
             let scores = &mut scores[..rows * tile];
             let q = q.rows(index, start, end);
             let scale = T::from_f64(options.scale);
-            product(
-                Par::Seq,
-                q,
-                k.rows(index, key, key_end).transposed(),
-                scores,
-                tile,
-                scale,
-                false,
-            );
+            product(q, k.rows(index, key, key_end).transposed(), scores, tile, scale, false);
             vectorised(
                 #[inline(always)]
                 || {
@@ -154,12 +144,12 @@ fn forward_head<T: Real>(
             );
             let weights = Matrix::dense(scores, rows, tile);
             let v = v.rows(index, key, key_end);
-            product(Par::Seq, weights, v, out, width, T::ONE, key > 0);
+            product(weights, v, out, width, T::ONE, key > 0);
         }
         for r in 0..rows {
             let inverse = if total[r] > T::ZERO { T::ONE / total[r] } else { T::ZERO };
             out[r * width..(r + 1) * width].iter_mut().for_each(|o| *o *= inverse);
-            lse[start + r] = (largest[r].to_f64() + total[r].to_f64().ln()) as f32;
+            lse[start + r] = T::from_f64(largest[r].to_f64() + total[r].to_f64().ln());
         }
     }
     (out, lse)
@@ -167,11 +157,11 @@ fn forward_head<T: Real>(
 
 /// With P = exp(scale q k^T - lse), D = rowsum(dout out): `dv = P^T dout`, `dS = P (dout v^T - D) scale`,
 /// `dq = dS k`, `dk = dS^T q`.
-pub fn attention_gradient<T: Real>(
+pub fn attention_gradient<T: Product>(
     workers: &Workers,
     [q, k, v]: [Heads<T>; 3],
     [out, dout]: [Heads<T>; 2],
-    lse: &[f32],
+    lse: &[T],
     options: Options,
     [mut dq, mut dk, mut dv]: [HeadsMut<T>; 3],
 ) {
@@ -194,10 +184,10 @@ pub fn attention_gradient<T: Real>(
     }
 }
 
-fn gradient_head<T: Real>(
+fn gradient_head<T: Product>(
     [q, k, v]: [Heads<T>; 3],
     [out, dout]: [Heads<T>; 2],
-    lse: &[f32],
+    lse: &[T],
     index: usize,
     options: Options,
 ) -> [Vec<T>; 3] {
@@ -224,8 +214,8 @@ fn gradient_head<T: Real>(
             let tile = key_end - key;
             let (weights, slopes) = (&mut weights[..rows * tile], &mut slopes[..rows * tile]);
             let (k, v) = (k.rows(index, key, key_end), v.rows(index, key, key_end));
-            product(Par::Seq, q, k.transposed(), weights, tile, scale, false);
-            product(Par::Seq, dout, v.transposed(), slopes, tile, T::ONE, false);
+            product(q, k.transposed(), weights, tile, scale, false);
+            product(dout, v.transposed(), slopes, tile, T::ONE, false);
             vectorised(
                 #[inline(always)]
                 || {
@@ -234,7 +224,7 @@ fn gradient_head<T: Real>(
                         let row = start + r;
                         let visible =
                             options.visible(row, queries, keys).saturating_sub(key).min(tile);
-                        let lse = T::from_f64(f64::from(lse[row]));
+                        let lse = lse[row];
                         weights[visible..].fill(T::ZERO);
                         slopes[visible..].fill(T::ZERO);
                         let along = along[r];
@@ -248,11 +238,11 @@ fn gradient_head<T: Real>(
             let (weights, slopes) =
                 (Matrix::dense(weights, rows, tile), Matrix::dense(slopes, rows, tile));
             let dv = &mut dv[key * value_width..key_end * value_width];
-            product(Par::Seq, weights.transposed(), dout, dv, value_width, T::ONE, true);
+            product(weights.transposed(), dout, dv, value_width, T::ONE, true);
             let dk = &mut dk[key * width..key_end * width];
-            product(Par::Seq, slopes.transposed(), q, dk, width, T::ONE, true);
+            product(slopes.transposed(), q, dk, width, T::ONE, true);
             let dq = &mut dq[start * width..end * width];
-            product(Par::Seq, slopes, k, dq, width, T::ONE, true);
+            product(slopes, k, dq, width, T::ONE, true);
         }
     }
     [dq, dk, dv]

@@ -36,7 +36,7 @@ pub fn cross_entropy<T: Real>(
     logits: Rows<T>,
     labels: &[i64],
     loss: Loss,
-    lse: &mut [f32],
+    lse: &mut [T],
 ) -> Result<(f64, f64), BadLabel> {
     check(labels, loss)?;
     let piece = rows_per_piece(logits.width);
@@ -57,7 +57,7 @@ pub fn cross_entropy<T: Real>(
                 },
             );
             let value = largest.to_f64() + total.to_f64().ln();
-            *lse = value as f32;
+            *lse = T::from_f64(value);
             if labels[row] != loss.ignore_index {
                 let target = x[labels[row] as usize].to_f64();
                 let smoothing = loss.label_smoothing;
@@ -76,7 +76,7 @@ pub fn cross_entropy_gradient<T: Real>(
     workers: &Workers,
     logits: Rows<T>,
     labels: &[i64],
-    lse: &[f32],
+    lse: &[T],
     dloss: f64,
     loss: Loss,
     dlogits: RowsMut<T>,
@@ -98,7 +98,7 @@ pub fn cross_entropy_gradient<T: Real>(
                 continue;
             }
             let x = &logits.row(row)[..loss.classes];
-            let lse = T::from_f64(lse[row] as f64);
+            let lse = lse[row];
             vectorised(
                 #[inline(always)]
                 || {

@@ -18,8 +18,8 @@ pub fn layer_norm<T: Real>(
     beta: &[T],
     epsilon: f64,
     y: RowsMut<T>,
-    mean: &mut [f32],
-    rstd: &mut [f32],
+    mean: &mut [T],
+    rstd: &mut [T],
 ) {
     let piece = rows_per_piece(x.width);
     let elements = x.count * x.width;
@@ -45,8 +45,8 @@ pub fn layer_norm<T: Real>(
                     {
                         *y = (x - centre) * scale * gamma + beta;
                     }
-                    mean[r] = centre.to_f64() as f32;
-                    rstd[r] = scale.to_f64() as f32;
+                    mean[r] = centre;
+                    rstd[r] = scale;
                 }
             },
         );
@@ -62,8 +62,8 @@ pub fn layer_norm_gradient<T: Real>(
     dy: Rows<T>,
     x: Rows<T>,
     gamma: &[T],
-    mean: &[f32],
-    rstd: &[f32],
+    mean: &[T],
+    rstd: &[T],
     dx: RowsMut<T>,
     dgamma: &mut [T],
     dbeta: &mut [T],
@@ -83,8 +83,7 @@ pub fn layer_norm_gradient<T: Real>(
                 for r in 0..dx.count {
                     let row = index * piece + r;
                     let (x, dy) = (x.row(row), dy.row(row));
-                    let (centre, scale) =
-                        (T::from_f64(mean[row] as f64), T::from_f64(rstd[row] as f64));
+                    let (centre, scale) = (mean[row], rstd[row]);
                     // dx holds n until it is overwritten.
                     let dx = dx.row(r);
                     for ((((n, &x), &dy), gammas), betas) in

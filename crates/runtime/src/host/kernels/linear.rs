@@ -4,13 +4,13 @@
 
 use super::{
     matrix::{Matrix, product_shared},
-    real::Real,
+    microkernel::Product,
     rows::RowsMut,
     workers::Workers,
 };
 
 /// `out[r, o] = sum_i x[r, i] w[i, o] + bias[o]`. `weight` is given as [in, out], transposed views included.
-pub fn linear<T: Real>(
+pub fn linear<T: Product>(
     workers: &Workers,
     x: Matrix<T>,
     weight: Matrix<T>,

@@ -10,6 +10,7 @@ pub mod gelu;
 pub mod layer_norm;
 pub mod linear;
 pub mod matrix;
+pub mod microkernel;
 pub mod real;
 pub mod reduce;
 pub mod rows;

@@ -5,13 +5,12 @@
 
 use std::{
     fmt::Debug,
-    ops::{Add, AddAssign, Div, Mul, Neg, Sub},
+    ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign},
 };
 
 /// A number format that kernels compute in.
 pub trait Real:
-    faer::traits::RealField
-    + Copy
+    Copy
     + Default
     + Debug
     + Send
@@ -23,6 +22,8 @@ pub trait Real:
     + Div<Output = Self>
     + Neg<Output = Self>
     + AddAssign
+    + SubAssign
+    + MulAssign
     + 'static
 {
     /// Zero.

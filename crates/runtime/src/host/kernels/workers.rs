@@ -39,20 +39,6 @@ impl Workers {
         self.threads
     }
 
-    /// Runs `body` with the parallelism for a matrix product of `operations` multiply-adds.
-    pub fn product<R: Send>(
-        &self,
-        operations: usize,
-        body: impl FnOnce(faer::Par) -> R + Send,
-    ) -> R {
-        match &self.pool {
-            Some(pool) if operations > 1 << 20 => {
-                pool.install(|| body(faer::Par::rayon(self.threads)))
-            }
-            _ => body(faer::Par::Seq),
-        }
-    }
-
     /// `task(i)` for each i below `count`, results in order. `elements` is the size of the whole work.
     pub fn map<R: Send>(
         &self,
@@ -79,9 +65,14 @@ impl Workers {
     }
 }
 
+/// The best vector unit of this machine.
+pub(super) fn arch() -> pulp::Arch {
+    static ARCH: OnceLock<pulp::Arch> = OnceLock::new();
+    *ARCH.get_or_init(pulp::Arch::new)
+}
+
 /// Runs `body` compiled for the best vector unit of this machine. Everything it calls must be inlined.
 #[inline(always)]
 pub fn vectorised<R>(body: impl FnOnce() -> R) -> R {
-    static ARCH: OnceLock<pulp::Arch> = OnceLock::new();
-    ARCH.get_or_init(pulp::Arch::new).dispatch(body)
+    arch().dispatch(body)
 }

@@ -74,13 +74,13 @@ impl Attention {
         let (workers, options) = (call.workers, self.options);
         if !self.gradient {
             let [out, lse] = &mut *call.outputs else { return None };
-            lse.write::<f32, _>(|lse| {
+            lse.write::<T, _>(|lse| {
                 write::<T>(out, |out| attention(workers, [q, k, v], options, out, lse));
             });
             return Some(());
         }
         let (out, dout) = (Operand::new(&call.inputs[3])?, Operand::new(&call.inputs[5])?);
-        let lse = call.inputs[4].real::<f32>();
+        let lse = call.inputs[4].real::<T>();
         let [dq, dk, dv] = &mut *call.outputs else { return None };
         write::<T>(dq, |dq| {
             write::<T>(dk, |dk| {

@@ -92,7 +92,7 @@ impl CrossEntropy {
         let (values, labels, workers) = (logits.real::<T>(), labels.integers(), call.workers);
         let logits = logits.as_rows(&values);
         let (sum, counted) = lse
-            .write::<f32, _>(|lse| cross_entropy(workers, logits, &labels, self.loss, lse))
+            .write::<T, _>(|lse| cross_entropy(workers, logits, &labels, self.loss, lse))
             .map_err(|bad| say(bad, self.loss))?;
         loss_sum.set_scalar(sum);
         count.set_scalar(counted);
@@ -115,7 +115,7 @@ impl CrossEntropyGradient {
         let [logits, labels, lse, dloss] = call.inputs else {
             return Err("expects four inputs".to_owned());
         };
-        let (labels, lse) = (labels.integers(), lse.real::<f32>());
+        let (labels, lse) = (labels.integers(), lse.real::<T>());
         gradient::<T>(
             call.workers,
             self.loss,
@@ -133,7 +133,7 @@ fn gradient<T: Number>(
     loss: Loss,
     logits: &Input<'_>,
     labels: &[i64],
-    lse: &[f32],
+    lse: &[T],
     dloss: f64,
     output: &mut Output<'_>,
 ) -> Result<(), Fault> {
@@ -173,14 +173,14 @@ impl WithGradient {
         };
         let (values, labels) = (logits.real::<T>(), labels.integers());
         let rows = logits.as_rows(&values);
-        let mut lse = vec![0.0f32; rows.count];
+        let mut lse = vec![T::ZERO; rows.count];
         let (sum, count) = cross_entropy(call.workers, rows, &labels, self.loss, &mut lse)
             .map_err(|bad| say(bad, self.loss))?;
         for (output, part) in call.outputs.iter_mut().zip(&self.outputs) {
             match part {
                 Part::LossSum => output.set_scalar(sum),
                 Part::Count => output.set_scalar(count),
-                Part::LogSumExp => output.write::<f32, _>(|out| out.copy_from_slice(&lse)),
+                Part::LogSumExp => output.write::<T, _>(|out| out.copy_from_slice(&lse)),
                 Part::LogitsGradient => gradient::<T>(
                     call.workers,
                     self.loss,

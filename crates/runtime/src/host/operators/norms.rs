@@ -33,8 +33,8 @@ impl LayerNorm {
         let [y, mean, rstd] = &mut *call.outputs else { return };
         let (values, gamma, beta) = (x.real::<T>(), gamma.real::<T>(), beta.real::<T>());
         let (x, workers) = (x.as_rows(&values), call.workers);
-        mean.write::<f32, _>(|mean| {
-            rstd.write::<f32, _>(|rstd| {
+        mean.write::<T, _>(|mean| {
+            rstd.write::<T, _>(|rstd| {
                 y.write::<T, _>(|y| {
                     let y = RowsMut::dense(y, x.count, x.width);
                     layer_norm(workers, x, &gamma, &beta, self.epsilon, y, mean, rstd);
@@ -62,7 +62,7 @@ impl LayerNormGradient {
         let [dy, x, gamma, mean, rstd] = call.inputs else { return };
         let [dx, dgamma, dbeta] = &mut *call.outputs else { return };
         let (dy_values, x_values, gamma) = (dy.real::<T>(), x.real::<T>(), gamma.real::<T>());
-        let (mean, rstd) = (mean.real::<f32>(), rstd.real::<f32>());
+        let (mean, rstd) = (mean.real::<T>(), rstd.real::<T>());
         let (dy, x, workers) = (dy.as_rows(&dy_values), x.as_rows(&x_values), call.workers);
         dgamma.write::<T, _>(|dgamma| {
             dbeta.write::<T, _>(|dbeta| {
