@@ -28,12 +28,18 @@ pub(super) fn prepare(request: &Request<'_>) -> Result<Option<Box<dyn Kernel>>, 
 
 fn loss(attributes: &Attributes, logits: &Type) -> Result<Loss, OpError> {
     let width = logits.shape.last();
-    let classes = attributes.get("classes").map_or(Ok(width), |_| attributes.size_of("classes"))?;
-    Ok(Loss {
-        ignore_index: attributes.int_of("ignore_index")?,
-        label_smoothing: attributes.float_of("label_smoothing")?,
-        classes: if classes == 0 { width } else { classes.min(width) },
-    })
+    let given = |name: &str| attributes.get(name).is_some();
+    let mut loss = Loss { ignore_index: -100, label_smoothing: 0.0, classes: width };
+    if given("ignore_index") {
+        loss.ignore_index = attributes.int_of("ignore_index")?;
+    }
+    if given("label_smoothing") {
+        loss.label_smoothing = attributes.float_of("label_smoothing")?;
+    }
+    if given("classes") {
+        loss.classes = attributes.size_of("classes")?.min(width);
+    }
+    Ok(loss)
 }
 
 /// The region (logits, labels, dloss) -> (loss_sum, count, dlogits[, lse]).
