@@ -20,5 +20,5 @@ pub use ir::{
 };
 pub use options::Options;
 pub use print::Table;
-pub use schedule::padding;
+pub use schedule::{Prediction, padding};
 pub use target::{Candidate, Curves, MemoryModel, Request, Target};

@@ -155,3 +155,22 @@ fn the_list_of_passes() {
     assert_eq!(leave_out("memory"), "without: memory, expected a pass that can be left out");
     assert!(leave_out("fuze").starts_with("unknown pass \"fuze\", passes are precision, autodiff"));
 }
+
+#[test]
+fn prediction_for_other_numbers_of_ranks() {
+    let plan = plan_of(&small("step", 2).program(), MemoryModel::Offsets, 2);
+    let function = plan.function("step").expect("a step");
+    let collective = function.steps.iter().find(|step| step.node.0 == 31).expect("the all-reduce");
+    let own = [(collective.bytes, collective.predicted_ns)];
+    let same = plan.predict("step", 2, &own).expect("a step");
+    assert_eq!(same.total_ns, function.predicted_ns);
+    assert_eq!(same.exposed_ns, function.predicted_exposed_ns);
+    // 256 bytes among n ranks: 2 (n - 1) / n of them on the wire.
+    for (ranks, wire) in [(2, 256), (8, 448), (1024, 511)] {
+        let curve = [(0, 0), (1_000_000, 1_000_000_000)];
+        let found = plan.predict("step", ranks, &curve).expect("a step");
+        let rest = same.total_ns - collective.predicted_ns;
+        assert_eq!(found.total_ns, rest + wire * 1000, "{ranks}");
+    }
+    assert_eq!(plan.predict("stop", 2, &own), None);
+}

@@ -22,6 +22,7 @@ use crate::{FunctionPlan, Options, Plan, PlanError, Step, Target};
 
 pub use check::check;
 pub use roles::padding;
+pub use simulate::Prediction;
 
 /// The passes of this half in order: name and what it does.
 pub const PASSES: [(&str, &str); 4] = [

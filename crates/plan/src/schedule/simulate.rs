@@ -1,6 +1,8 @@
 //! Plays a schedule in time: every lane in order, every step after its waits. Knows durations, not what runs.
 
-use crate::{FunctionPlan, Lane, StepId};
+use graph::{Collective, Graph, Kind};
+
+use crate::{FunctionPlan, Lane, Plan, Step, StepId, target::table::interpolate};
 
 /// When each step starts and ends, in nanoseconds from the call's start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +13,7 @@ pub(crate) struct Simulated {
 
 /// The two figures that plans print.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Prediction {
+pub struct Prediction {
     /// From start to the end of the last step.
     pub total_ns: u64,
     /// Time in which a communication lane is busy and the compute lane is not.
@@ -54,6 +56,59 @@ impl Simulated {
             exposed_ns: length(&all) - length(&computing),
         }
     }
+}
+
+impl Plan {
+    /// What a function would take on another number of ranks, all else equal: collectives follow the curve of that
+    /// number of ranks, points of bytes on the wire per rank and nanoseconds; work on shards shrinks with the shard.
+    /// `None` where the plan has no function of this name.
+    pub fn predict(&self, function: &str, ranks: usize, wire: &[(u64, u64)]) -> Option<Prediction> {
+        let schedule = self.function(function)?;
+        let graph = &self.program.function(function)?.graph;
+        let durations: Vec<u64> = schedule
+            .steps
+            .iter()
+            .map(|step| match graph.node(step.node).kind {
+                Kind::Collective(collective) => {
+                    interpolate(wire, wire_bytes(graph, step, collective, ranks))
+                }
+                _ if is_sharded(self, schedule, graph, step) => {
+                    let whole = step.predicted_ns as u128 * self.ranks as u128;
+                    (whole / ranks.max(1) as u128) as u64
+                }
+                _ => step.predicted_ns,
+            })
+            .collect();
+        let steps = schedule.steps.iter().zip(durations);
+        let times: Vec<_> = steps.map(|(s, ns)| (s.lane, s.waits.as_slice(), ns)).collect();
+        Some(run(&times).prediction())
+    }
+}
+
+/// Bytes on the wire per rank if the same whole were exchanged among this many ranks.
+fn wire_bytes(graph: &Graph, step: &Step, collective: Collective, ranks: usize) -> u64 {
+    let node = graph.node(step.node);
+    let input = graph.ty(node.inputs[0]);
+    match collective {
+        Collective::AllGather { .. } => {
+            let whole = node.outputs[0].bytes() as u64;
+            whole * (ranks.max(1) as u64 - 1) / ranks.max(1) as u64
+        }
+        _ => collective.wire_bytes(input, ranks),
+    }
+}
+
+/// Whether a step works on the rank's part of something.
+fn is_sharded(plan: &Plan, schedule: &FunctionPlan, graph: &Graph, step: &Step) -> bool {
+    graph.node(step.node).inputs.iter().any(|value| {
+        let window = schedule.windows.get(value);
+        let part = window.is_some_and(|window| window.elements.per_rank > 0);
+        let shards = match &graph.node(value.node).kind {
+            Kind::State { name } => plan.program.state(name).is_some_and(|state| state.shards > 1),
+            _ => false,
+        };
+        part || shards
+    })
 }
 
 /// Overlapping and touching spans joined, in order.
