@@ -15,7 +15,7 @@ use graph::{
 
 pub use self::table::{Rule, TABLE};
 use super::{
-    Context,
+    Context, dead_nodes,
     support::{Rebuild, WORKING, cast},
 };
 use crate::{PlanError, options::Precision};
@@ -100,7 +100,8 @@ impl Retyping<'_> {
             let new = self.convert(value, dtype)?;
             self.copy.set(value, new);
         }
-        Ok(self.copy.finish())
+        // Parameters read as working copies only are not read any more.
+        Ok(dead_nodes::sweep(&self.copy.finish()))
     }
 
     fn operator(&mut self, id: NodeId, node: &Node, op: &Op) -> Result<(), PlanError> {

@@ -275,6 +275,13 @@ fn low_precision_reads_working_copies_that_the_optimizer_writes() {
                 node.is_op("cast") && node.inputs.iter().any(reads)
             });
             assert_eq!(casts_of_states.count(), 0);
+            // Under zero1 nothing but working copies and what is read in f32 is whole on every rank.
+            for state in program.states.iter().filter(|state| state.name.contains("bucket.")) {
+                let copied = program.state(&format!("{}#working", state.name)).is_some();
+                let moment = matches!(state.kind, graph::StateKind::Moment { .. });
+                let sharded = strategy == Strategy::Zero1 && (moment || copied);
+                assert_eq!(state.shards, if sharded { 2 } else { 1 }, "{}", state.name);
+            }
             let found = outcome(&run);
             for (name, values) in &found.tensors {
                 let Some(parameter) = name.strip_suffix("#working") else { continue };
