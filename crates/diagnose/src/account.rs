@@ -121,6 +121,46 @@ pub fn beside(device: &Device, start: i64, end: i64) -> Beside {
     }
 }
 
+/// Unions over a whole recording, edges and all: what other analysers report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recording {
+    /// From the first start to the last end.
+    pub span: i64,
+    /// Any operation ran.
+    pub busy: i64,
+    /// Any computing kernel ran.
+    pub compute: i64,
+    /// Any collective ran.
+    pub communication: i64,
+    /// A collective ran and no computing.
+    pub communication_exposed: i64,
+    /// Any copy or fill ran.
+    pub copies: i64,
+    /// A copy or fill ran, and neither computing nor a collective.
+    pub copies_exposed: i64,
+}
+
+/// Unions over a whole recording of a device.
+pub fn recording(device: &Device) -> Recording {
+    let all = |keep: fn(&Operation) -> bool| spans(&device.operations, keep, |o| (o.start, o.end));
+    let busy = all(|_| true);
+    let compute = all(|o| matches!(o.work, Work::Compute(_)));
+    let communication = all(|o| o.work == Work::Collective);
+    let copies = all(|o| matches!(o.work, Work::Copy | Work::Fill));
+    let exposed = communication.without(&compute);
+    let ends = busy.intervals();
+    let span = ends.first().zip(ends.last()).map_or(0, |(first, last)| last.1 - first.0);
+    Recording {
+        span,
+        busy: busy.total(),
+        compute: compute.total(),
+        communication: communication.total(),
+        communication_exposed: exposed.total(),
+        copies: copies.total(),
+        copies_exposed: copies.without(&compute).without(&communication).total(),
+    }
+}
+
 fn spans(
     operations: &[Operation],
     keep: impl Fn(&Operation) -> bool,

@@ -4,3 +4,4 @@
 
 pub mod account;
 pub mod chrome_trace;
+pub mod diagnosis;

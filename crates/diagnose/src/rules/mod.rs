@@ -12,6 +12,8 @@ mod support;
 mod synchronise;
 mod tuning;
 
+pub use communication::{bus_bandwidth, expected_bandwidth};
+
 use crate::finding::Rule;
 
 /// All rules.
