@@ -194,26 +194,22 @@ impl Host {
         let (mut steps, mut loader, mut collections, mut profiler) =
             (vec![], vec![], vec![], vec![]);
         let mut source = "none";
+        let meanings: Vec<Meaning> = timeline.names.iter().map(Meaning::of).collect();
         for id in timeline.spans.ids() {
             let span = timeline.spans.get(id);
-            if !matches!(span.kind, Kind::Mark | Kind::HostOp | Kind::Overhead | Kind::Data) {
-                continue;
-            }
-            let name = timeline.names.text(span.name);
-            let (start, end) = at(id);
-            match span.kind {
-                // "Command Buffer Full" is a full launch queue: the device is behind, not the profiler.
-                Kind::Overhead if name.contains("Command Buffer Full") => {}
-                Kind::Overhead => profiler.push((start, end)),
-                _ if classify::is_loader(name) || span.kind == Kind::Data => {
+            let meaning = meanings[span.name.index()];
+            match (span.kind, meaning) {
+                (Kind::Overhead, Meaning::FullQueue) => {}
+                (Kind::Overhead, _) => profiler.push(at(id)),
+                (Kind::Data, _) | (Kind::Mark | Kind::HostOp, Meaning::Loader) => {
+                    let (start, end) = at(id);
                     loader.push((span.track, start, end));
                 }
-                Kind::Mark if classify::is_collection(name) => collections.push((start, end)),
-                Kind::Mark => {
-                    if let Some((number, from)) = step_number(name) {
-                        source = from;
-                        steps.push(HostStep { number, start, end });
-                    }
+                (Kind::Mark, Meaning::Collection) => collections.push(at(id)),
+                (Kind::Mark, Meaning::Step(number, from)) => {
+                    let (start, end) = at(id);
+                    source = from;
+                    steps.push(HostStep { number, start, end });
                 }
                 _ => {}
             }
@@ -299,6 +295,31 @@ impl Host {
             host_ops: Set::union_of(host_ops.iter().map(|&(start, end, _)| (start, end))),
             host_op_spans: host_ops,
             profiler: self.profiler.clone(),
+        }
+    }
+}
+
+/// What a name means wherever it occurs.
+#[derive(Clone, Copy)]
+enum Meaning {
+    Loader,
+    Collection,
+    Step(i64, &'static str),
+    /// "Command Buffer Full": the device is behind, not the profiler.
+    FullQueue,
+    Nothing,
+}
+
+impl Meaning {
+    fn of(name: &str) -> Meaning {
+        if classify::is_loader(name) {
+            Meaning::Loader
+        } else if classify::is_collection(name) {
+            Meaning::Collection
+        } else if name.contains("Command Buffer Full") {
+            Meaning::FullQueue
+        } else {
+            step_number(name).map_or(Meaning::Nothing, |(number, from)| Meaning::Step(number, from))
         }
     }
 }

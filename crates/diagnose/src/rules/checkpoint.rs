@@ -2,7 +2,7 @@
 
 use super::{
     host_stall::ranks_text,
-    support::{carriers, confidence, in_gap, milliseconds, saving, unmarked_stalls},
+    support::{Launches, carriers, confidence, in_gap, milliseconds, saving, unmarked_stalls},
 };
 use crate::{
     classify::Call,
@@ -49,7 +49,16 @@ impl Rule for Checkpoint {
             if copied.is_empty() { Set::empty() } else { copied.union(&stalls[index]) }
         };
         let carrying = carriers(job, 0.02, time);
-        let without = |ranks| WithoutCheckpoint { job, copies: &copies, stalls: &stalls, ranks };
+        let devices = job.participants.iter().zip(&copies);
+        let launches: Vec<Launches> =
+            devices.map(|(p, copies)| Launches::of(&p.device, copies)).collect();
+        let without = |ranks| WithoutCheckpoint {
+            job,
+            copies: &copies,
+            launches: &launches,
+            stalls: &stalls,
+            ranks,
+        };
         let Some(saving) = saving(job, &carrying, without) else { return vec![] };
         let mut finding = BLOCKING_CHECKPOINT.finding(
             Severity::Slow,
@@ -97,25 +106,9 @@ fn downloads(job: &Job, index: usize) -> Vec<bool> {
 struct WithoutCheckpoint<'a> {
     job: &'a Job,
     copies: &'a [Vec<bool>],
+    launches: &'a [Launches],
     stalls: &'a [Set],
     ranks: Vec<usize>,
-}
-
-impl WithoutCheckpoint<'_> {
-    /// Whether the call starts one of the copies, or waits right after one.
-    fn belongs(&self, participant: usize, call: usize) -> bool {
-        let device = &self.job.participants[participant].device;
-        let starts = |call: usize| {
-            let own = device.operations.iter().zip(&self.copies[participant]);
-            device.calls[call].class == Call::Copy
-                && own
-                    .filter(|(_, own)| **own)
-                    .any(|(o, _)| o.launch.is_some_and(|launch| launch.call as usize == call))
-        };
-        starts(call)
-            || (device.calls[call].class == Call::Synchronise
-                && (1..4).any(|back| call.checked_sub(back).is_some_and(starts)))
-    }
 }
 
 impl Scenario for WithoutCheckpoint<'_> {
@@ -126,8 +119,12 @@ impl Scenario for WithoutCheckpoint<'_> {
         let device = &self.job.participants[participant].device;
         let stalled = in_gap(device, call, recorded.gap, &self.stalls[participant]);
         let gap = (recorded.gap - stalled).max(0);
+        let launches = &self.launches[participant];
         match device.calls[call].class {
-            Call::Copy | Call::Synchronise if self.belongs(participant, call) => {
+            Call::Copy if launches.starts[call] => {
+                CallTiming { gap, duration: 1_000, returns_at_once: true }
+            }
+            Call::Synchronise if launches.follows[call] => {
                 CallTiming { gap, duration: 1_000, returns_at_once: true }
             }
             _ => CallTiming { gap, ..recorded },

@@ -1,6 +1,8 @@
 //! `copy.pageable_blocking` and `copy.volume_bound`: copies between host and device hold the step up.
 
-use super::support::{WORTH, carriers, confidence, in_gap, milliseconds, saving, unmarked_stalls};
+use super::support::{
+    Launches, WORTH, carriers, confidence, in_gap, milliseconds, saving, unmarked_stalls,
+};
 use crate::{
     classify::Call,
     device::Work,
@@ -69,11 +71,19 @@ fn pageable(job: &Job) -> Option<Finding> {
     };
     let carrying = carriers(job, 0.01, time);
     let stalls: Vec<Set> = job.participants.iter().map(|p| unmarked_stalls(&p.device)).collect();
-    let narrow = |ranks| Pinned { job, chosen: &chosen, stalls: None, ranks };
+    let devices = job.participants.iter().zip(&chosen);
+    let launches: Vec<Launches> =
+        devices.map(|(p, chosen)| Launches::of(&p.device, chosen)).collect();
+    let narrow = |ranks| Pinned { job, chosen: &chosen, launches: &launches, stalls: None, ranks };
     let mut saving = saving(job, &carrying, narrow)?;
     // The wider form: releasing a large pageable batch holds the host up too, right after the copy.
-    let wide =
-        Pinned { job, chosen: &chosen, stalls: Some(&stalls), ranks: saving.participants.clone() };
+    let wide = Pinned {
+        job,
+        chosen: &chosen,
+        launches: &launches,
+        stalls: Some(&stalls),
+        ranks: saving.participants.clone(),
+    };
     if let (Some(replay), Some(base)) = (&job.replay, &job.unchanged) {
         let with_release = (base.replayed - replay.run(&wide).replayed) / 1e6;
         saving.cost.high = saving.cost.high.max(with_release);
@@ -109,17 +119,9 @@ fn pageable(job: &Job) -> Option<Finding> {
 struct Pinned<'a> {
     job: &'a Job,
     chosen: &'a [Vec<bool>],
+    launches: &'a [Launches],
     stalls: Option<&'a [Set]>,
     ranks: Vec<usize>,
-}
-
-impl Pinned<'_> {
-    fn starts(&self, participant: usize, call: usize) -> bool {
-        let device = &self.job.participants[participant].device;
-        let own = device.operations.iter().zip(&self.chosen[participant]);
-        own.filter(|(_, own)| **own)
-            .any(|(o, _)| o.launch.is_some_and(|launch| launch.call as usize == call))
-    }
 }
 
 impl Scenario for Pinned<'_> {
@@ -133,15 +135,12 @@ impl Scenario for Pinned<'_> {
             let stalled = in_gap(device, call, recorded.gap, &stalls[participant]);
             timing.gap = (recorded.gap - stalled).max(0);
         }
+        let launches = &self.launches[participant];
         match device.calls[call].class {
-            Call::Copy if self.starts(participant, call) => {
+            Call::Copy if launches.starts[call] => {
                 CallTiming { duration: 20_000, returns_at_once: true, ..timing }
             }
-            Call::Synchronise
-                if (1..4).any(|back| {
-                    call.checked_sub(back).is_some_and(|call| self.starts(participant, call))
-                }) =>
-            {
+            Call::Synchronise if launches.follows[call] => {
                 CallTiming { duration: 3_000, returns_at_once: true, ..timing }
             }
             _ => timing,

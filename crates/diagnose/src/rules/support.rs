@@ -198,3 +198,28 @@ pub fn milliseconds(value: f64) -> String {
         _ => format!("{value:.2} ms"),
     }
 }
+
+/// For each call of a device, whether it launched one of the chosen operations, or waits within three calls of one.
+#[derive(Clone, Debug, Default)]
+pub struct Launches {
+    /// The call launched a chosen operation.
+    pub starts: Vec<bool>,
+    /// The call follows such a call closely.
+    pub follows: Vec<bool>,
+}
+
+impl Launches {
+    /// From the chosen operations of a device.
+    pub fn of(device: &Device, chosen: &[bool]) -> Launches {
+        let mut starts = vec![false; device.calls.len()];
+        for (operation, _) in device.operations.iter().zip(chosen).filter(|(_, own)| **own) {
+            if let Some(launch) = operation.launch {
+                starts[launch.call as usize] = true;
+            }
+        }
+        let near =
+            |call: usize| (1..4).any(|back| call.checked_sub(back).is_some_and(|c| starts[c]));
+        let follows = (0..starts.len()).map(near).collect();
+        Launches { starts, follows }
+    }
+}
