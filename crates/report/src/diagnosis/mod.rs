@@ -2,6 +2,7 @@
 //!
 //! Knows jobs and findings; decides nothing about them.
 
+pub mod html;
 pub mod json;
 pub mod terminal;
 
