@@ -90,37 +90,54 @@ fn windows(definition: &dyn OpDefinition, sample: &Sample) -> Result<(), String>
         None => Ok(()),
         Some(ViewKind::OutputOfInput) => {
             let dense = Strided::contiguous(&inputs[0].shape);
-            let window = definition.window(attributes, &dense, &output).ok_or("no window")?;
-            for rank in 0..ranks {
-                let context = EvaluationContext { rank };
-                let result = definition.evaluate(attributes, &sample.inputs, context);
-                let result = result.map_err(text)?.remove(0);
-                let shift = rank * window.per_rank;
-                let seen =
-                    sample.inputs[0].select(output.clone(), |index| window.position(index) + shift);
-                if seen != result {
-                    return Err(format!("the window shows {seen:?}, not {result:?}"));
+            definition.window(attributes, &dense, &output).ok_or("no window")?;
+            for input in [&dense, &spread(&dense)] {
+                let Some(window) = definition.window(attributes, input, &output) else { continue };
+                // A buffer that holds at each position the index of the input's element there.
+                let mut holds = vec![usize::MAX; input.end()];
+                (0..inputs[0].shape.elements()).for_each(|i| holds[input.position(i)] = i);
+                for rank in 0..ranks {
+                    let context = EvaluationContext { rank };
+                    let result = definition.evaluate(attributes, &sample.inputs, context);
+                    let result = result.map_err(text)?.remove(0);
+                    let shift = rank * window.per_rank;
+                    let seen = sample.inputs[0]
+                        .select(output.clone(), |index| holds[window.position(index) + shift]);
+                    if seen != result {
+                        return Err(format!("the window shows {seen:?}, not {result:?}"));
+                    }
                 }
             }
             Ok(())
         }
         Some(ViewKind::InputsOfOutput) => {
             let dense = Strided::contiguous(&output.shape);
-            let slots = definition.slots(attributes, &inputs, &dense).ok_or("no slots")?;
+            definition.slots(attributes, &inputs, &dense).ok_or("no slots")?;
             let context = EvaluationContext::default();
             let result = definition.evaluate(attributes, &sample.inputs, context);
             let result = result.map_err(text)?.remove(0);
-            let mut buffer = vec![0.0; output.shape.elements()];
-            for (tensor, slot) in sample.inputs.iter().zip(&slots) {
-                let values = tensor.to_f64().into_iter().enumerate();
-                values.for_each(|(index, value)| buffer[slot.position(index)] = value);
-            }
-            if buffer != result.to_f64() {
-                return Err(format!("the slots hold {buffer:?}, not {result:?}"));
+            for output in [&dense, &spread(&dense)] {
+                let Some(slots) = definition.slots(attributes, &inputs, output) else { continue };
+                let mut buffer = vec![0.0; output.end()];
+                for (tensor, slot) in sample.inputs.iter().zip(&slots) {
+                    let values = tensor.to_f64().into_iter().enumerate();
+                    values.for_each(|(index, value)| buffer[slot.position(index)] = value);
+                }
+                let seen: Vec<f64> =
+                    (0..result.shape().elements()).map(|i| buffer[output.position(i)]).collect();
+                if seen != result.to_f64() {
+                    return Err(format!("the slots hold {seen:?}, not {result:?}"));
+                }
             }
             Ok(())
         }
     }
+}
+
+/// The window with room before the first element and between neighbours.
+fn spread(dense: &Strided) -> Strided {
+    let strides = dense.strides.iter().map(|stride| 2 * stride).collect();
+    Strided { offset: 3, strides, ..dense.clone() }
 }
 
 /// The same sample with floats and float attributes in `f64`.

@@ -70,9 +70,10 @@ pub struct Cost {
 impl Cost {
     /// Reads every input once and writes every output once, with `flops_per_element` per output element.
     pub fn streaming(inputs: &[Type], outputs: &[Type], flops_per_element: u64) -> Cost {
-        let bytes = inputs.iter().chain(outputs).map(|ty| ty.bytes() as u64).sum();
+        let bytes = inputs.iter().chain(outputs).map(|ty| ty.bytes() as u64);
+        let bytes = bytes.fold(0, u64::saturating_add);
         let elements = outputs.first().map_or(0, |ty| ty.shape.elements() as u64);
-        Cost { flops: flops_per_element * elements, bytes }
+        Cost { flops: flops_per_element.saturating_mul(elements), bytes }
     }
 }
 

@@ -27,9 +27,9 @@ impl Shape {
         self.0.len()
     }
 
-    /// Number of elements; 1 for a scalar.
+    /// Number of elements; 1 for a scalar. Saturates, as all arithmetic on shapes.
     pub fn elements(&self) -> usize {
-        self.0.iter().product()
+        product(&self.0)
     }
 
     /// Extents, outermost first.
@@ -44,14 +44,14 @@ impl Shape {
 
     /// Product of all extents but the last: the rows of a row-wise operator.
     pub fn rows(&self) -> usize {
-        self.0.split_last().map_or(1, |(_, outer)| outer.iter().product())
+        self.0.split_last().map_or(1, |(_, outer)| product(outer))
     }
 
     /// Row-major strides in elements.
     pub fn strides(&self) -> Vec<usize> {
-        let mut strides = vec![1; self.0.len()];
+        let mut strides = vec![1usize; self.0.len()];
         for axis in (0..self.0.len().saturating_sub(1)).rev() {
-            strides[axis] = strides[axis + 1] * self.0[axis + 1];
+            strides[axis] = strides[axis + 1].saturating_mul(self.0[axis + 1]);
         }
         strides
     }
@@ -72,6 +72,14 @@ impl Shape {
             .collect::<Option<Vec<_>>>()
             .map(Shape)
     }
+}
+
+fn product(extents: &[usize]) -> usize {
+    // A zero anywhere counts, also after saturation.
+    if extents.contains(&0) {
+        return 0;
+    }
+    extents.iter().fold(1, |product, &extent| product.saturating_mul(extent))
 }
 
 impl fmt::Display for Shape {
@@ -121,7 +129,7 @@ impl Type {
 
     /// Bytes of all elements without padding.
     pub fn bytes(&self) -> usize {
-        self.dtype.bytes() * self.shape.elements()
+        self.dtype.bytes().saturating_mul(self.shape.elements())
     }
 
     /// The same shape with another element type.

@@ -59,7 +59,7 @@ impl Bench {
     }
 
     fn evaluate(&self, wanted: &[Value]) -> Vec<Tensor> {
-        reference::evaluate(&self.graph, &self.bound, wanted).unwrap()
+        reference::evaluate(&self.graph, &self.bound, wanted).expect("evaluates")
     }
 }
 
@@ -148,11 +148,11 @@ fn optimizers_agree_with_pytorch() {
 }
 
 fn optimizer(run: &Run) -> Box<dyn Optimizer> {
-    let constant = |name: &str| run.constants[name].as_f64().unwrap();
+    let constant = |name: &str| run.constants[name].as_f64().expect("a number");
     match run.name.as_str() {
         "sgd" => Box::new(Sgd {
             momentum: constant("momentum"),
-            nesterov: run.constants["nesterov"].as_bool().unwrap(),
+            nesterov: run.constants["nesterov"].as_bool().expect("a truth value"),
         }),
         "adamw" => Box::new(AdamW {
             beta1: constant("beta1"),

@@ -88,7 +88,7 @@ impl OpDefinition for Attention {
 
     /// Two products of T x T x D per head, half of them with a causal mask.
     fn cost(&self, attributes: &Attributes, inputs: &[Type], outputs: &[Type]) -> Cost {
-        let flops = 2 * products(attributes, &inputs[0]);
+        let flops = 2u64.saturating_mul(products(attributes, &inputs[0]));
         Cost { flops, ..Cost::streaming(inputs, outputs, 0) }
     }
 
@@ -139,7 +139,7 @@ impl OpDefinition for Attention {
 
 /// Multiplications and additions of one product of all queries with all keys they see.
 pub(super) fn products(attributes: &Attributes, q: &Type) -> u64 {
-    let whole = 2 * (q.shape.elements() * q.shape.0[2]) as u64;
+    let whole = (q.shape.elements().saturating_mul(q.shape.0[2]) as u64).saturating_mul(2);
     if attributes.flag("causal").unwrap_or(false) { whole / 2 } else { whole }
 }
 

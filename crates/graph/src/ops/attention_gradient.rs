@@ -41,7 +41,7 @@ impl OpDefinition for AttentionGradient {
 
     /// Five products of T x T x D per head (the scores once more, dP, dV, dQ, dK), half of them with a causal mask.
     fn cost(&self, attributes: &Attributes, inputs: &[Type], outputs: &[Type]) -> Cost {
-        let flops = 5 * products(attributes, &inputs[0]);
+        let flops = 5u64.saturating_mul(products(attributes, &inputs[0]));
         Cost { flops, ..Cost::streaming(inputs, outputs, 0) }
     }
 

@@ -115,7 +115,7 @@ impl OpDefinition for CrossEntropy {
     }
 
     fn cost(&self, _: &Attributes, inputs: &[Type], outputs: &[Type]) -> Cost {
-        let flops = 10 * inputs[0].shape.elements() as u64;
+        let flops = (inputs[0].shape.elements() as u64).saturating_mul(10);
         Cost { flops, ..Cost::streaming(inputs, outputs, 0) }
     }
 

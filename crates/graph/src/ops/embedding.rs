@@ -53,7 +53,10 @@ impl OpDefinition for Embedding {
 
     fn cost(&self, _: &Attributes, inputs: &[Type], outputs: &[Type]) -> Cost {
         // Only the rows that are read count, not the table.
-        Cost { flops: 0, bytes: (inputs[1].bytes() + 2 * outputs[0].bytes()) as u64 }
+        Cost {
+            flops: 0,
+            bytes: inputs[1].bytes().saturating_add(outputs[0].bytes().saturating_mul(2)) as u64,
+        }
     }
 
     fn evaluate(

@@ -97,7 +97,8 @@ impl OpDefinition for Linear {
     }
 
     fn cost(&self, _: &Attributes, inputs: &[Type], outputs: &[Type]) -> Cost {
-        let flops = 2 * (inputs[0].shape.rows() * inputs[1].shape.elements()) as u64;
+        let products = inputs[0].shape.rows().saturating_mul(inputs[1].shape.elements());
+        let flops = (products as u64).saturating_mul(2);
         Cost { flops, ..Cost::streaming(inputs, outputs, 0) }
     }
 

@@ -36,7 +36,7 @@ fn product(attributes: &Attributes, a: &Type, b: &Type) -> Result<Product, OpErr
         return refused("batch axes differ");
     }
     let b_batched = !outer_b.is_empty();
-    let batch = outer_a.iter().product();
+    let batch = Shape::from(outer_a).elements();
     Ok(Product { batch, m, k, n, transpose_a, transpose_b, b_batched })
 }
 
@@ -135,7 +135,7 @@ impl OpDefinition for Matmul {
 
     fn cost(&self, attributes: &Attributes, inputs: &[Type], outputs: &[Type]) -> Cost {
         let flops = product(attributes, &inputs[0], &inputs[1])
-            .map_or(0, |p| 2 * (p.batch * p.m * p.k * p.n) as u64);
+            .map_or(0, |p| Shape(vec![2, p.batch, p.m, p.k, p.n]).elements() as u64);
         Cost { flops, ..Cost::streaming(inputs, outputs, 0) }
     }
 

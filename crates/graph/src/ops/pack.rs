@@ -31,7 +31,7 @@ impl OpDefinition for Pack {
             if offset < end {
                 return Err(OpError::new(format!("{input} at {offset} overlaps, {end} is free")));
             }
-            end = offset + input.shape.elements();
+            end = offset.saturating_add(input.shape.elements());
         }
         if end > total {
             return Err(OpError::new(format!("total is {total}, inputs reach {end}")));

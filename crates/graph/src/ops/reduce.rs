@@ -41,7 +41,7 @@ pub(super) fn reduced(attributes: &Attributes, input: &Type) -> Result<Reduced, 
 impl Reduced {
     /// Number of elements that become one.
     pub(super) fn count(&self, input: &Type) -> usize {
-        self.axes.iter().map(|&axis| input.shape.0[axis]).product()
+        Shape(self.axes.iter().map(|&axis| input.shape.0[axis]).collect()).elements()
     }
 
     /// For every element of the input in row-major order, the element of the result it belongs to.

@@ -37,8 +37,8 @@ impl Sym {
 fn range(attributes: &Attributes, input: &Type) -> Result<(usize, usize, usize), OpError> {
     let axis = expect_axis(attributes.size_of("axis")?, input)?;
     let (start, length) = (attributes.size_of("start")?, attributes.size_of("length")?);
-    if start + length > input.shape.0[axis] {
-        let end = start + length;
+    let end = start.saturating_add(length);
+    if end > input.shape.0[axis] {
         return Err(OpError::new(format!("{start}..{end} is beyond axis {axis} of {input}")));
     }
     Ok((axis, start, length))

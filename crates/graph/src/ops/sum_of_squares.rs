@@ -49,8 +49,9 @@ impl OpDefinition for SumOfSquares {
     }
 
     fn cost(&self, _: &Attributes, inputs: &[Type], outputs: &[Type]) -> Cost {
-        let elements: usize = inputs.iter().map(|ty| ty.shape.elements()).sum();
-        Cost { flops: 2 * elements as u64, ..Cost::streaming(inputs, outputs, 0) }
+        let elements = inputs.iter().map(|ty| ty.shape.elements() as u64);
+        let elements = elements.fold(0, u64::saturating_add);
+        Cost { flops: elements.saturating_mul(2), ..Cost::streaming(inputs, outputs, 0) }
     }
 
     fn evaluate(

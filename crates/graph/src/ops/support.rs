@@ -94,7 +94,8 @@ pub(super) fn broadcast_ints(tensor: &Tensor, shape: &Shape) -> Vec<i64> {
 /// Extents before, at and after an axis: a row-major tensor seen as `[outer, extent, inner]`.
 pub(super) fn around(shape: &Shape, axis: usize) -> (usize, usize, usize) {
     let extents = shape.extents();
-    (extents[..axis].iter().product(), extents[axis], extents[axis + 1..].iter().product())
+    let product = |extents: &[usize]| Shape::from(extents).elements();
+    (product(&extents[..axis]), extents[axis], product(&extents[axis + 1..]))
 }
 
 /// Attributes of an operator with one dtype of accumulation.

@@ -19,7 +19,7 @@ impl OpDefinition for Unpack {
     fn infer(&self, attributes: &Attributes, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         expect_inputs(inputs, 1)?;
         let output = inputs[0].with_shape(Shape(attributes.sizes_of("shape")?));
-        let end = attributes.size_of("offset")? + output.shape.elements();
+        let end = attributes.size_of("offset")?.saturating_add(output.shape.elements());
         if inputs[0].shape.rank() != 1 || end > inputs[0].shape.elements() {
             return Err(OpError::new(format!(
                 "the input is {}, a flat tensor of at least {end} elements was expected",

@@ -100,12 +100,10 @@ impl Parameters {
             None => (default.clone(), default),
         };
         let shape = if transposed { [outputs, inputs] } else { [inputs, outputs] };
-        Linear {
-            path: place.path().to_owned(),
-            weight: place.parameter("weight", &shape, weights),
-            bias: bias.then(|| place.parameter("bias", &[outputs], biases)),
-            transposed,
-        }
+        let weight = place.parameter("weight", &shape, weights);
+        // Not in a closure: the caller's line would be lost.
+        let bias = if bias { Some(place.parameter("bias", &[outputs], biases)) } else { None };
+        Linear { path: place.path().to_owned(), weight, bias, transposed }
     }
 }
 
