@@ -84,12 +84,19 @@ impl Row {
     }
 }
 
+struct Table {
+    title: String,
+    rows: Vec<Row>,
+    /// Too long for people: in the JSON file alone.
+    is_detail: bool,
+}
+
 /// The tables of one measurement.
 pub struct Report {
     folder: PathBuf,
     name: String,
     header: Map<String, Value>,
-    tables: Vec<(String, Vec<Row>)>,
+    tables: Vec<Table>,
     written: Option<Instant>,
     ordinal: usize,
 }
@@ -105,12 +112,23 @@ impl Report {
 
     /// Adds a row to the table `title`, prints it, and rewrites the files now and then.
     pub fn add(&mut self, title: &str, row: Row) -> Result<()> {
+        self.add_to(title, row, false)
+    }
+
+    /// As [`Report::add`], for a table that goes to the JSON file alone.
+    pub fn add_detail(&mut self, title: &str, row: Row) -> Result<()> {
+        self.add_to(title, row, true)
+    }
+
+    fn add_to(&mut self, title: &str, row: Row, is_detail: bool) -> Result<()> {
         let cells: Vec<String> =
             row.0.iter().map(|(name, _, text)| format!("{name} {text}")).collect();
         say(&format!("{title} | {}", cells.join(" | ")));
-        match self.tables.iter_mut().find(|(name, _)| name == title) {
-            Some((_, rows)) => rows.push(row),
-            None => self.tables.push((title.to_owned(), vec![row])),
+        match self.tables.iter_mut().find(|table| table.title == title) {
+            Some(table) => table.rows.push(row),
+            None => {
+                self.tables.push(Table { title: title.to_owned(), rows: vec![row], is_detail });
+            }
         }
         if self.written.is_none_or(|at| at.elapsed() > INTERVAL) {
             self.write()?;
@@ -126,20 +144,29 @@ impl Report {
     }
 
     fn write(&mut self) -> Result<()> {
-        let tables: Vec<Value> = self
-            .tables
-            .iter()
-            .map(|(title, rows)| {
-                json!({"title": title, "rows": rows.iter().map(Row::json).collect::<Vec<_>>()})
-            })
-            .collect();
-        let document = json!({"header": self.header, "tables": tables});
-        let mut text = serde_json::to_string_pretty(&document)?;
-        text.push('\n');
-        write_whole(&self.folder.join(format!("{}.json", self.name)), &text)?;
+        write_whole(&self.folder.join(format!("{}.json", self.name)), &self.json()?)?;
         write_whole(&self.folder.join(format!("{}.md", self.name)), &self.markdown())?;
         self.written = Some(Instant::now());
         Ok(())
+    }
+
+    /// One row a line, so that two runs can be compared by lines.
+    fn json(&self) -> Result<String> {
+        let mut text = String::from("{\n  \"header\": ");
+        text.push_str(&serde_json::to_string(&self.header)?);
+        text.push_str(",\n  \"tables\": [");
+        for (index, table) in self.tables.iter().enumerate() {
+            let rows = table.rows.iter().map(|row| serde_json::to_string(&row.json()));
+            let rows = rows.collect::<serde_json::Result<Vec<String>>>()?;
+            text.push_str(if index == 0 { "\n" } else { ",\n" });
+            text.push_str(&format!(
+                "    {{\"title\": {}, \"rows\": [\n      {}\n    ]}}",
+                serde_json::to_string(&table.title)?,
+                rows.join(",\n      ")
+            ));
+        }
+        text.push_str("\n  ]\n}\n");
+        Ok(text)
     }
 
     fn markdown(&self) -> String {
@@ -148,7 +175,7 @@ impl Report {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             text.push_str(&format!("- {name}: {value}\n"));
         }
-        for (title, rows) in &self.tables {
+        for Table { title, rows, .. } in self.tables.iter().filter(|t| !t.is_detail) {
             text.push_str(&format!("\n## {title}\n\n"));
             let mut columns: Vec<&str> = vec![];
             for (name, _, _) in rows.iter().flat_map(|row| &row.0) {

@@ -6,6 +6,9 @@ use native::memory::{self, DeviceBuffer};
 
 use bench::harness::{Candidate, Common, Report, Row, Timing, interleave};
 
+/// A large copy is split into such pieces for comparison.
+const PIECE: usize = 256 << 20;
+
 /// How to measure.
 #[derive(Args)]
 pub struct Options {
@@ -26,10 +29,21 @@ pub fn run(options: &Options) -> Result<()> {
                 Ok((from, DeviceBuffer::<u8>::new(&session.context, bytes)?))
             })
             .collect::<Result<Vec<_>>>()?;
-        let mut candidates = vec![Candidate::new("driver copy", |stream, set| {
-            let (from, to) = &buffers[set % sets];
-            Ok(memory::copy_on(to.pointer(), from.pointer(), bytes, stream)?)
-        })];
+        let piece = bytes.min(PIECE);
+        let mut candidates = vec![
+            Candidate::new("one copy", |stream, set| {
+                let (from, to) = &buffers[set % sets];
+                Ok(memory::copy_on(to.pointer(), from.pointer(), bytes, stream)?)
+            }),
+            Candidate::new("pieces of 256 MiB", |stream, set| {
+                let (from, to) = &buffers[set % sets];
+                for at in (0..bytes).step_by(piece) {
+                    let (to, from) = (to.pointer().offset(at), from.pointer().offset(at));
+                    memory::copy_on(to, from, piece, stream)?;
+                }
+                Ok(())
+            }),
+        ];
         let timing = Timing { sets, ..Timing::default() };
         for result in interleave(&session, &mut candidates, &timing)? {
             let row = Row::new().integer("bytes", bytes as u64).timing(&result.samples).number(

@@ -37,7 +37,7 @@ pub struct Options {
     #[arg(long, default_value = "")]
     only: String,
     /// How many of the library's proposals are built for each pattern
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 6)]
     engines: usize,
     /// Samples of each candidate
     #[arg(long, default_value_t = 9)]
@@ -151,7 +151,8 @@ impl Case<'_> {
                 Err(error) => outcomes.push(Outcome { pattern, timed: Err(format!("{error:#}")) }),
             }
         }
-        let bound = if self.data_type == DataType::F16 { 3e-3 } else { 1e-2 };
+        // Engines that split a long sum round its parts to 16 bits: up to 5e-3 in the stem's weight gradient.
+        let bound = 1e-2;
         for r in &ready {
             let is_wrong = r.error.is_nan()
                 || r.error > bound
@@ -249,7 +250,7 @@ impl Case<'_> {
                     .integer("workspace", r.workspace.bytes() as u64)
                     .number("build ms", r.build_ms, 1)
                     .error("error", r.error);
-                report.add("Every candidate", row)?;
+                report.add_detail("Every candidate", row)?;
             }
             let best = timed().min_by(|(_, a), (_, b)| a.median.total_cmp(&b.median));
             let Some((r, samples)) = best else {

@@ -33,8 +33,11 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "124m")]
     models: Vec<Model>,
     /// How many of the library's proposals are timed for each variant
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 16)]
     algorithms: usize,
+    /// Counts of multiprocessors for which the plain products are planned besides all
+    #[arg(long, value_delimiter = ',')]
+    multiprocessors: Vec<u32>,
     /// Samples of each candidate
     #[arg(long, default_value_t = 11)]
     rounds: usize,
@@ -45,8 +48,8 @@ pub fn run(options: &Options) -> Result<()> {
     let Some(session) = options.common.open()? else {
         for model in &options.models {
             for (layer, pass) in products(*model) {
-                let names: Vec<_> =
-                    variants(layer, pass, model.tokens()).into_iter().map(|v| v.name).collect();
+                let found = variants(layer, pass, model.tokens(), &options.multiprocessors);
+                let names: Vec<_> = found.into_iter().map(|v| v.name).collect();
                 let (layer, pass) = (layer.name, pass.name());
                 say(&format!("{} {layer} {pass}: {}", model.name(), names.join("; ")));
             }
@@ -150,7 +153,8 @@ impl Product {
     ) -> Result<()> {
         let title = format!("{}: {}", self.model.name(), self.pass.name());
         let mut ready = vec![];
-        for variant in variants(self.layer, self.pass, self.model.tokens()) {
+        let tokens = self.model.tokens();
+        for variant in variants(self.layer, self.pass, tokens, &options.multiprocessors) {
             let matmul = Matmul::new(lt, variant.description)?;
             match matmul.algorithms(options.algorithms) {
                 Ok(algorithms) if !algorithms.is_empty() => {

@@ -131,8 +131,9 @@ pub struct Variant {
     pub addend: Addend,
 }
 
-/// The ways that a training step could run a layer's product.
-pub fn variants(layer: Layer, pass: Pass, tokens: usize) -> Vec<Variant> {
+/// The ways that a training step could run a layer's product; and the plain product planned for fewer
+/// multiprocessors, as beside a collective.
+pub fn variants(layer: Layer, pass: Pass, tokens: usize, fewer: &[u32]) -> Vec<Variant> {
     let plain = pass.plain(layer, tokens);
     let wide = |epilogue| {
         let bias = DataType::F32;
@@ -143,6 +144,10 @@ pub fn variants(layer: Layer, pass: Pass, tokens: usize) -> Vec<Variant> {
         found.push(Variant { name: name.to_owned(), description, addend });
     };
     add("plain", plain, Addend::None);
+    for count in fewer {
+        let description = MatmulDescription { multiprocessors: Some(*count), ..plain };
+        add(&format!("plain on {count} multiprocessors"), description, Addend::None);
+    }
     match pass {
         Pass::Forward if layer.name == "head" => {}
         Pass::Forward => {
