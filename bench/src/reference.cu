@@ -134,3 +134,12 @@ extern "C" __global__ void gather(const void* from, int wide_values, const i64* 
     i64 at = samples[i];
     values[i] = wide_values ? (double)((const float*)from)[at] : wide(((const bits*)from)[at]);
 }
+
+// Counts the elements in which two buffers differ, for each of three parts. Element e is of part e / step % 3.
+extern "C" __global__ void differing(const bits* a, const bits* b, i64 count, i64 step, unsigned long long* counts) {
+    unsigned long long found[3] = {0, 0, 0};
+    for (i64 e = blockIdx.x * 256ll + threadIdx.x; e < count; e += gridDim.x * 256ll)
+        if (a[e] != b[e]) found[e / step % 3]++;
+    for (int part = 0; part < 3; part++)
+        if (found[part]) atomicAdd(counts + part, found[part]);
+}

@@ -153,6 +153,24 @@ impl Reference {
         Ok(samples.values.to_vec()?)
     }
 
+    /// How many elements of two buffers differ, for each of three parts that alternate every `step` elements.
+    pub fn differing(
+        &self,
+        session: &Session,
+        [a, b]: [DevicePointer; 2],
+        count: usize,
+        step: usize,
+    ) -> Result<[u64; 3]> {
+        let counts = DeviceBuffer::<u64>::zeroed(&session.context, 3)?;
+        let arguments = Arguments::new().pointer(a).pointer(b).value(count as i64);
+        let arguments = arguments.value(step as i64).buffer(&counts);
+        let launch = Launch::linear(1024, 256);
+        self.module.function("differing")?.launch(&self.stream, launch, &arguments)?;
+        self.stream.synchronize()?;
+        let counts = counts.to_vec()?;
+        Ok([counts[0], counts[1], counts[2]])
+    }
+
     /// Per-channel sums of `y [pixels, channels]` and of its squares; where `x` is not null, of `y` and of `y` times
     /// the normalised `x`.
     pub fn channel_sums(

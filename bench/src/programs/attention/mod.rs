@@ -12,6 +12,7 @@ use bench::{
         Candidate, Common, Random, Report, Row, Session, Timing, decode, interleave_each,
         relative_error, say,
     },
+    reference::Reference,
 };
 use clap::Args;
 use native::{
@@ -40,6 +41,9 @@ pub struct Options {
         default_value = "32x12x1024x64,32x6x1024x128,16x16x1024x64,8x16x1024x128"
     )]
     shapes: Vec<String>,
+    /// How often each backward engine is run again and compared bit by bit
+    #[arg(long, default_value_t = 20)]
+    repeats: usize,
     /// Samples of each candidate
     #[arg(long, default_value_t = 15)]
     rounds: usize,
@@ -174,6 +178,7 @@ struct Case {
     /// Sequence and head that are compared.
     compared: (usize, usize),
     expected: Expected,
+    reference: Reference,
 }
 
 /// A plan bound to every set.
@@ -187,14 +192,6 @@ struct Ready {
 }
 
 impl Case {
-    /// Runs that are compared bit by bit; layouts share their engines.
-    fn runs(&self) -> usize {
-        match self.layout {
-            Layout::Packed => 6,
-            Layout::Separate => 2,
-        }
-    }
-
     fn new(session: &Session, shape: AttentionShape, layout: Layout) -> Result<Case> {
         let context = &session.context;
         let tokens = (shape.batch * shape.length) as usize;
@@ -222,7 +219,9 @@ impl Case {
             })
             .collect::<Result<Vec<Set>>>()?;
         let compared = (shape.batch as usize - 1, shape.heads as usize / 2);
-        let mut case = Case { shape, layout, sets, compared, expected: causal(&empty_head()) };
+        let reference = Reference::new(session, DataType::Bf16)?;
+        let expected = causal(&empty_head());
+        let mut case = Case { shape, layout, sets, compared, expected, reference };
         let [q, k, v] = [0, 1, 2].map(|part| case.head_of(&case.sets[0].qkv, part));
         let d_o = case.head_of_dense(&case.sets[0].d_o);
         case.expected = causal(&Head {
@@ -303,7 +302,8 @@ impl Case {
             let bind = |set: &Set, plan: &Plan, workspace| {
                 self.bind_backward(&tensors, set, plan, workspace)
             };
-            let check = |bound: &Bound| self.check_backward(session, handle, bound);
+            let check =
+                |bound: &Bound| self.check_backward(session, handle, bound, options.repeats);
             match self.prepare(session, c, &bind, &check) {
                 Ok(r) => ready.push(r),
                 Err(error) => refused.push(format!("{error:#}")),
@@ -390,25 +390,19 @@ impl Case {
             session.stream.synchronize()?;
             Ok((set.o.to_vec()?, statistics.to_vec()?))
         };
-        let (first, first_statistics) = run()?;
-        let (mut different, mut statistics) = (0, first_statistics.clone());
-        for _ in 1..self.runs() {
-            let (o, s) = run()?;
-            different += usize::from(o != first || bits(&s) != bits(&first_statistics));
-            statistics = s;
-        }
+        let (first, second) = (run()?, run()?);
+        let same = first.0 == second.0 && bits(&first.1) == bits(&second.1);
         let o = self.head_of_dense(&set.o)?;
         let length = self.shape.length as usize;
         let row = (self.compared.0 * self.shape.heads as usize + self.compared.1) * length;
-        let statistics = statistics[row..row + length].iter().map(|v| f64::from(*v));
+        let statistics = second.1[row..row + length].iter().map(|v| f64::from(*v));
         let row = Row::new()
             .error("error o", relative_error(o.into_iter().zip(self.expected.o.iter().copied())))
             .error(
                 "error statistics",
                 relative_error(statistics.zip(self.expected.statistics.iter().copied())),
             )
-            .integer("repeats", self.runs() as u64 - 1)
-            .integer("of these different", different as u64);
+            .text("two runs", if same { "equal" } else { "differ" });
         Ok((false, row))
     }
 
@@ -418,17 +412,17 @@ impl Case {
         session: &Session,
         handle: &Handle,
         bound: &Bound,
+        repeats: usize,
     ) -> Result<(bool, Row)> {
         let set = &self.sets[0];
-        let run = |accumulator: u8| -> Result<Vec<u16>> {
+        let run = |accumulator: u8| -> Result<()> {
             let stream = &session.stream;
             memory::fill_on(set.dqkv.pointer(), 0xFF, set.dqkv.bytes(), stream)?;
             memory::fill_on(set.row_sum.pointer(), 0xFF, set.row_sum.bytes(), stream)?;
             let (to, bytes) = (set.accumulator.pointer(), set.accumulator.bytes());
             memory::fill_on(to, accumulator, bytes, stream)?;
             bound.execute(handle)?;
-            stream.synchronize()?;
-            Ok(set.dqkv.to_vec()?)
+            Ok(stream.synchronize()?)
         };
         let errors = || -> Result<[f64; 3]> {
             let mut errors = [0.0; 3];
@@ -442,18 +436,36 @@ impl Case {
         // 0x3F3F3F3F is 0.75 in fp32: visible in dq where it is added to.
         run(0x3F)?;
         let needs_zero = errors()?[0] > 0.05;
-        let first = run(0)?;
-        let mut different = 0;
-        for _ in 1..self.runs() {
-            different += usize::from(run(0)? != first);
+        run(0)?;
+        let first = DeviceBuffer::<u16>::new(&session.context, set.dqkv.len())?;
+        let bytes = set.dqkv.bytes();
+        memory::copy_on(first.pointer(), set.dqkv.pointer(), bytes, &session.stream)?;
+        let d = (self.shape.heads * self.shape.head) as usize;
+        let step = match self.layout {
+            Layout::Packed => d,
+            Layout::Separate => set.dqkv.len() / 3,
+        };
+        // Runs in which dq, dk, dv differed, and the most elements that did.
+        let (mut different, mut most) = ([0; 3], 0);
+        for _ in 0..repeats {
+            run(0)?;
+            let pair = [set.dqkv.pointer(), first.pointer()];
+            let counts = self.reference.differing(session, pair, set.dqkv.len(), step)?;
+            for (different, count) in different.iter_mut().zip(counts) {
+                *different += u64::from(count > 0);
+                most = most.max(count);
+            }
         }
         let [dq, dk, dv] = errors()?;
         let row = Row::new()
             .error("error dq", dq)
             .error("error dk", dk)
             .error("error dv", dv)
-            .integer("repeats", self.runs() as u64 - 1)
-            .integer("of these different", different as u64)
+            .integer("repeats", repeats as u64)
+            .integer("dq differs", different[0])
+            .integer("dk differs", different[1])
+            .integer("dv differs", different[2])
+            .integer("elements at most", most)
             .text("accumulator", if needs_zero { "must be zero" } else { "any" });
         Ok((needs_zero, row))
     }
