@@ -2,9 +2,12 @@
 
 use anyhow::Result;
 use clap::Args;
-use native::memory::{self, DeviceBuffer};
+use native::{
+    DataType,
+    memory::{self, DeviceBuffer},
+};
 
-use bench::harness::{Candidate, Common, Report, Row, Timing, interleave};
+use bench::harness::{Candidate, Common, Random, Report, Row, Timing, interleave};
 
 /// A large copy is split into such pieces for comparison.
 const PIECE: usize = 256 << 20;
@@ -21,11 +24,13 @@ pub fn run(options: &Options) -> Result<()> {
     let sizes = [1usize << 20, 16 << 20, 256 << 20, 1 << 30];
     let Some(session) = options.common.open()? else { return Ok(()) };
     let mut report = Report::new(&options.common, session.header()?, "copy")?;
+    let pattern = Random::new(1).normals(DataType::Bf16, 1 << 18, 1.0);
     for bytes in sizes {
         let sets = session.rotating_sets(2 * bytes);
         let buffers = (0..sets)
             .map(|_| {
-                let from = DeviceBuffer::<u8>::zeroed(&session.context, bytes)?;
+                let mut from = DeviceBuffer::<u8>::new(&session.context, bytes)?;
+                from.fill_repeating(bytemuck::cast_slice(&pattern))?;
                 Ok((from, DeviceBuffer::<u8>::new(&session.context, bytes)?))
             })
             .collect::<Result<Vec<_>>>()?;
@@ -46,11 +51,12 @@ pub fn run(options: &Options) -> Result<()> {
         ];
         let timing = Timing { sets, ..Timing::default() };
         for result in interleave(&session, &mut candidates, &timing)? {
-            let row = Row::new().integer("bytes", bytes as u64).timing(&result.samples).number(
-                "TB/s",
-                2.0 * bytes as f64 / result.samples.median / 1e9,
-                2,
-            );
+            let speed = 2.0 * bytes as f64 / result.samples.median / 1e9;
+            let row = Row::new()
+                .integer("bytes", bytes as u64)
+                .text("as", &result.name)
+                .timing(&result.samples)
+                .number("TB/s", speed, 2);
             report.add("Driver copy (read and written bytes)", row)?;
         }
     }

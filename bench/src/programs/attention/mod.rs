@@ -38,9 +38,10 @@ pub struct Options {
     #[arg(
         long,
         value_delimiter = ',',
+        value_parser = parse,
         default_value = "32x12x1024x64,32x6x1024x128,16x16x1024x64,8x16x1024x128"
     )]
-    shapes: Vec<String>,
+    shapes: Vec<AttentionShape>,
     /// How often each backward engine is run again and compared bit by bit
     #[arg(long, default_value_t = 20)]
     repeats: usize,
@@ -60,12 +61,12 @@ enum Layout {
 
 /// Measures and writes `attention.json` and `attention.md`.
 pub fn run(options: &Options) -> Result<()> {
-    let shapes = options.shapes.iter().map(|text| parse(text)).collect::<Result<Vec<_>>>()?;
-    let Some(session) = options.common.open()? else { return dry_run(&shapes) };
+    let shapes = &options.shapes;
+    let Some(session) = options.common.open()? else { return dry_run(shapes) };
     let handle = Handle::new(&session.stream)?;
     let mut report = Report::new(&options.common, session.header()?, "attention")?;
     let mut wrong = vec![];
-    for shape in &shapes {
+    for shape in shapes {
         for layout in [Layout::Packed, Layout::Separate] {
             let case = Case::new(&session, *shape, layout)?;
             case.measure(&session, &handle, options, &mut report, &mut wrong)?;
@@ -82,7 +83,7 @@ fn parse(text: &str) -> Result<AttentionShape> {
     let numbers: Option<Vec<i64>> = text.split('x').map(|n| n.parse().ok()).collect();
     let numbers = numbers.filter(|n| n.iter().all(|n| *n > 0)).unwrap_or_default();
     let [batch, heads, length, head] = numbers[..] else {
-        bail!("--shapes: {text} is not of the form 32x12x1024x64 (batch, heads, length, head)");
+        bail!("expected batch x heads x length x head, as in 32x12x1024x64");
     };
     let scale = 1.0 / (head as f32).sqrt();
     Ok(AttentionShape {
