@@ -30,7 +30,7 @@ pub fn problems(registry: &Registry, name: &str) -> Vec<String> {
         let checks = [
             types(definition.as_ref(), sample),
             windows(definition.as_ref(), sample),
-            gradients(registry, name, &in_f64(sample)),
+            gradients(registry, name, sample),
         ];
         let failed = checks.into_iter().filter_map(Result::err);
         problems.extend(
@@ -140,96 +140,124 @@ fn spread(dense: &Strided) -> Strided {
     Strided { offset: 3, strides, ..dense.clone() }
 }
 
-/// The same sample with floats and float attributes in `f64`.
-fn in_f64(sample: &Sample) -> Sample {
-    let widened = |tensor: &Tensor| {
-        if tensor.dtype().is_float() { tensor.cast(DType::F64) } else { tensor.clone() }
-    };
+/// The same sample with floats of another dtype, and with every float dtype among the attributes replaced.
+fn converted(sample: &Sample, dtype: DType, attributes: impl Fn(DType) -> DType) -> Sample {
+    let tensor = |x: &Tensor| if x.dtype().is_float() { x.cast(dtype) } else { x.clone() };
     let attributes = sample.attributes.iter().fold(Attributes::new(), |all, (name, value)| {
         let value = match value {
-            Attribute::DType(dtype) if dtype.is_float() => Attribute::DType(DType::F64),
+            Attribute::DType(own) if own.is_float() => Attribute::DType(attributes(*own)),
             other => other.clone(),
         };
         all.with(name, value)
     });
-    Sample {
-        attributes,
-        inputs: sample.inputs.iter().map(widened).collect(),
-        constant: sample.constant.clone(),
-    }
+    let inputs = sample.inputs.iter().map(tensor).collect();
+    Sample { attributes, inputs, constant: sample.constant.clone() }
 }
 
-/// Compares the gradient of a random linear function of all differentiable outputs with central differences.
-fn gradients(registry: &Registry, name: &str, sample: &Sample) -> Result<(), String> {
-    let differentiated: Vec<usize> = (0..sample.inputs.len())
-        .filter(|index| sample.inputs[*index].dtype().is_float())
-        .filter(|index| !sample.constant.contains(index))
-        .collect();
-    if differentiated.is_empty() {
-        return Ok(());
-    }
-    let definition = registry.get(name).map_err(text)?;
-    let mut graph = Graph::new(registry);
-    let site = || Site::new("sample", Origin::Forward);
-    let mut bound = BTreeMap::new();
-    let mut inputs = vec![];
-    for (index, tensor) in sample.inputs.iter().enumerate() {
-        inputs.push(graph.input(&format!("x{index}"), tensor.ty().clone(), site()));
-        bound.insert(format!("x{index}"), tensor.clone());
-    }
-    let op = Op::new(name, sample.attributes.clone());
-    let id = graph.op(op, &inputs, site()).map_err(text)?;
-    let mut seeds = vec![];
-    for output in graph.outputs(id) {
-        let ty = graph.ty(output).clone();
-        if ty.dtype.is_float() && definition.differentiable(output.port.into()) {
-            let seed = format!("w{}", output.port);
-            seeds.push((output, graph.input(&seed, ty.clone(), site())));
-            let key = random::sample_key(1, 0, random::site(name), u64::from(output.port));
-            let weights = (0..ty.shape.elements() as u32).map(|element| key.normal(element));
-            bound.insert(seed, Tensor::floats(ty.clone(), weights));
+/// An operator's sample as a graph with the gradients of a random linear function of all differentiable outputs.
+struct Differentiated {
+    graph: Graph,
+    /// Inputs `x0, x1, ..` and weights of outputs `w0, w1, ..`.
+    bound: reference::Named,
+    /// Outputs and their weights.
+    seeds: Vec<(Value, Value)>,
+    /// Number of each differentiated input, and its gradient.
+    gradients: Vec<(usize, Option<Value>)>,
+}
+
+impl Differentiated {
+    fn new(registry: &Registry, name: &str, sample: &Sample) -> Result<Differentiated, String> {
+        let definition = registry.get(name).map_err(text)?;
+        let mut graph = Graph::new(registry);
+        let site = || Site::new("sample", Origin::Forward);
+        let (mut bound, mut inputs, mut seeds) = (BTreeMap::new(), vec![], vec![]);
+        for (index, tensor) in sample.inputs.iter().enumerate() {
+            inputs.push(graph.input(&format!("x{index}"), tensor.ty().clone(), site()));
+            bound.insert(format!("x{index}"), tensor.clone());
         }
+        let op = Op::new(name, sample.attributes.clone());
+        let id = graph.op(op, &inputs, site()).map_err(text)?;
+        for output in graph.outputs(id) {
+            let ty = graph.ty(output).clone();
+            if ty.dtype.is_float() && definition.differentiable(output.port.into()) {
+                let weight = format!("w{}", output.port);
+                seeds.push((output, graph.input(&weight, ty.clone(), site())));
+                let key = random::sample_key(1, 0, random::site(name), u64::from(output.port));
+                let weights = (0..ty.shape.elements() as u32).map(|element| key.normal(element));
+                bound.insert(weight, Tensor::floats(ty.clone(), weights));
+            }
+        }
+        let numbers = differentiated(sample);
+        let wanted: Vec<Value> = numbers.iter().map(|&index| inputs[index]).collect();
+        let found = autodiff::gradients(&mut graph, &seeds, &wanted).map_err(text)?;
+        graph.verify().map_err(text)?;
+        for (&value, gradient) in wanted.iter().zip(&found) {
+            let (expected, found) = (graph.ty(value), gradient.map(|value| graph.ty(value)));
+            if found.is_some_and(|found| found != expected) {
+                return Err(format!("the gradient of {expected} is {found:?}"));
+            }
+        }
+        let gradients = numbers.into_iter().zip(found).collect();
+        Ok(Differentiated { graph, bound, seeds, gradients })
     }
-    let wanted: Vec<Value> = differentiated.iter().map(|&index| inputs[index]).collect();
-    let found = autodiff::gradients(&mut graph, &seeds, &wanted).map_err(text)?;
-    graph.verify().map_err(text)?;
-    let loss = |bound: &reference::Named| -> Result<f64, String> {
-        let wanted: Vec<Value> = seeds.iter().flat_map(|&(output, seed)| [output, seed]).collect();
-        let values = reference::evaluate(&graph, bound, &wanted).map_err(text)?;
+
+    /// The linear function's value.
+    fn loss(&self, bound: &reference::Named) -> Result<f64, String> {
+        let wanted: Vec<Value> = self.seeds.iter().flat_map(|&(y, w)| [y, w]).collect();
+        let values = reference::evaluate(&self.graph, bound, &wanted).map_err(text)?;
         let products = values.chunks(2).map(|pair| {
             let elements = 0..pair[0].shape().elements();
             elements.map(|i| pair[0].at(i) * pair[1].at(i)).sum::<f64>()
         });
         Ok(products.sum())
-    };
-    for (&index, gradient) in differentiated.iter().zip(found) {
-        let input = &sample.inputs[index];
+    }
+
+    /// By fourth-order central differences: an error of order step^4, and of rounding / step.
+    fn numeric(&self, input: usize) -> Result<Vec<f64>, String> {
+        let name = format!("x{input}");
+        let original = &self.bound[&name];
+        let at = |element: usize, shift: f64| {
+            let mut values = original.to_f64();
+            values[element] += shift;
+            let mut moved = self.bound.clone();
+            moved.insert(name.clone(), Tensor::floats(original.ty().clone(), values));
+            self.loss(&moved)
+        };
+        let step = 1e-4;
+        let slope = |element: usize| {
+            let near = at(element, step)? - at(element, -step)?;
+            let far = at(element, 2.0 * step)? - at(element, -2.0 * step)?;
+            Ok((8.0 * near - far) / (12.0 * step))
+        };
+        (0..original.shape().elements()).map(slope).collect()
+    }
+}
+
+/// The inputs of a sample that have gradients.
+fn differentiated(sample: &Sample) -> Vec<usize> {
+    (0..sample.inputs.len())
+        .filter(|index| sample.inputs[*index].dtype().is_float())
+        .filter(|index| !sample.constant.contains(index))
+        .collect()
+}
+
+/// Compares gradients with central differences in `f64`, and checks that they can be formed in low precision with the
+/// attributes' dtypes kept: a sum or product of bf16 may yield f32.
+fn gradients(registry: &Registry, name: &str, sample: &Sample) -> Result<(), String> {
+    if differentiated(sample).is_empty() {
+        return Ok(());
+    }
+    Differentiated::new(registry, name, &converted(sample, DType::BF16, |own| own))?;
+    let wide = converted(sample, DType::F64, |_| DType::F64);
+    let case = Differentiated::new(registry, name, &wide)?;
+    for &(index, gradient) in &case.gradients {
         let analytic = match gradient {
             Some(value) => {
-                if graph.ty(value) != input.ty() {
-                    let found = graph.ty(value);
-                    return Err(format!("the gradient of input {index} is {found}"));
-                }
-                reference::evaluate(&graph, &bound, &[value]).map_err(text)?[0].to_f64()
+                reference::evaluate(&case.graph, &case.bound, &[value]).map_err(text)?[0].to_f64()
             }
-            None => vec![0.0; input.shape().elements()],
+            None => vec![0.0; wide.inputs[index].shape().elements()],
         };
-        let at = |element: usize, shift: f64| {
-            let mut values = input.to_f64();
-            values[element] += shift;
-            let mut moved = bound.clone();
-            moved.insert(format!("x{index}"), Tensor::floats(input.ty().clone(), values));
-            loss(&moved)
-        };
-        // Fourth-order central difference: error of order step^4 and of rounding / step.
-        let step = 1e-4;
-        let numeric: Vec<f64> = (0..analytic.len())
-            .map(|element| {
-                let near = at(element, step)? - at(element, -step)?;
-                let far = at(element, 2.0 * step)? - at(element, -2.0 * step)?;
-                Ok((8.0 * near - far) / (12.0 * step))
-            })
-            .collect::<Result<_, String>>()?;
+        let numeric = case.numeric(index)?;
         let scale = numeric.iter().fold(1e-3, |largest: f64, value| largest.max(value.abs()));
         for (element, (a, n)) in analytic.iter().zip(&numeric).enumerate() {
             let close = (a - n).abs() <= GRADIENT_TOLERANCE * scale;

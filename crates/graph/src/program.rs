@@ -43,7 +43,7 @@ pub mod names {
     pub const FIRST_SAMPLE: &str = "first_sample";
     /// Scalar input: counted elements of this rank's whole step, f32.
     pub const LOCAL_COUNT: &str = "local_count";
-    /// Input: `[seed, step]`, i64[2]: the key of all randomness of a step.
+    /// Input: `[seed, step]`, `i64[2]`: the key of all randomness of a step.
     pub const RANDOM_KEY: &str = "random_key";
 
     /// State: number of applied updates, i64 scalar.
