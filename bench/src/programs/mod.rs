@@ -4,6 +4,7 @@ mod attention;
 mod collectives;
 mod convolutions;
 mod copy;
+mod gpt2_step;
 mod gradient_sync;
 mod graph_collectives;
 mod graph_records;
@@ -24,6 +25,8 @@ pub enum Program {
     Copy(copy::Options),
     /// Bus bandwidth per collective, size and placement of its buffers, on all devices
     Collectives(collectives::Options),
+    /// A hand-scheduled GPT-2 training step, run and timed on request
+    Gpt2Step(gpt2_step::Options),
     /// All-reduce against reduce-scatter + all-gather against all-to-all, by bucket size
     GradientSync(gradient_sync::Options),
     /// What collectives cost inside a recorded step, per replay
@@ -44,6 +47,7 @@ impl Program {
             Program::Convolutions(options) => convolutions::run(&options),
             Program::Copy(options) => copy::run(&options),
             Program::Collectives(options) => collectives::run(&options),
+            Program::Gpt2Step(options) => gpt2_step::run(&options),
             Program::GradientSync(options) => gradient_sync::run(&options),
             Program::GraphCollectives(options) => graph_collectives::run(&options),
             Program::GraphRecords(options) => graph_records::run(&options),

@@ -10,7 +10,10 @@
 //
 // Bytes per element: 2 (dy) + 2 (x; 4 with an fp32 residual stream) + 2 (incoming) read, 2 written.
 // Each block keeps the three sums in registers over all its rows and writes them once: partial[block][3][COLUMNS], fp32.
-// `partial_sums` adds the blocks in order; no atomics, so the bits do not depend on the run. The number of blocks is part of the result.
+// `finish_sums` adds the blocks in order; no atomics, so the bits do not depend on the run. The number of blocks is part of the result.
+// Rows are walked from the last to the first, while the last ones are still in the L2 cache.
+//
+// Grid: any number of blocks up to one a multiprocessor (a block fills the registers); fewer leave room for a matmul beside it.
 
 #ifndef COLUMNS
 #define COLUMNS 768
@@ -55,7 +58,7 @@ layer_norm_gradient(const bf16* __restrict__ dy, const residual* __restrict__ x,
   __syncthreads();
 
   float sum_gain[VECTORS][8] = {}, sum_shift[VECTORS][8] = {}, sum_bias[VECTORS][8] = {};
-  for (int row = blockIdx.x * WARPS + warp; row < rows; row += gridDim.x * WARPS) {
+  for (int row = rows - 1 - (int)(blockIdx.x * WARPS + warp); row >= 0; row -= gridDim.x * WARPS) {
     const size_t base = (size_t)row * COLUMNS + lane * 8;
     uint4 raw_dy[VECTORS], raw_incoming[VECTORS];
     float h[VECTORS][8];
@@ -102,27 +105,4 @@ layer_norm_gradient(const bf16* __restrict__ dy, const residual* __restrict__ x,
   sum_over_warps(sum_gain, scratch, destination);
   sum_over_warps(sum_shift, scratch, destination + COLUMNS);
   sum_over_warps(sum_bias, scratch, destination + 2 * COLUMNS);
-}
-
-// Adds the blocks' partial sums in order into the gradient slots: all layer norms of a step in one launch.
-// partial[site][block][3][COLUMNS]; slot_of[site * 3 + kind] is the first element in `gradients`, or -1 for a sum that nobody wants.
-// Grid: (COLUMNS / 32, sites * 3), 256 threads: 8 groups of blocks by 32 columns. Bytes: 4 per partial sum, read once.
-extern "C" __global__ void __launch_bounds__(256)
-partial_sums(const float* __restrict__ partial, const long long* __restrict__ slot_of, gradient* __restrict__ gradients, int blocks) {
-  __shared__ float group_sum[8][32];
-  const long long slot = slot_of[blockIdx.y];
-  if (slot < 0) return;
-  const int site = blockIdx.y / 3, kind = blockIdx.y % 3, lane = threadIdx.x % 32, group = threadIdx.x / 32;
-  const int column = blockIdx.x * 32 + lane;
-  const float* source = partial + (((size_t)site * blocks) * 3 + kind) * COLUMNS + column;
-  float sum = 0.f;
-#pragma unroll 4
-  for (int block = group; block < blocks; block += 8) sum += source[(size_t)block * 3 * COLUMNS];
-  group_sum[group][lane] = sum;
-  __syncthreads();
-  if (group == 0) {
-#pragma unroll
-    for (int other = 1; other < 8; other++) sum += group_sum[other][lane];
-    put(gradients + slot + column, sum);
-  }
 }

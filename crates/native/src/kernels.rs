@@ -43,7 +43,7 @@ pub const KERNELS: &[Kernel] = &[
         ["select_batch", "embedding_forward", "position_gradient", "token_gradient"]
     ),
     kernel!("layer_norm", ["layer_norm_forward", "residual_layer_norm_forward"]),
-    kernel!("layer_norm_gradient", ["layer_norm_gradient", "partial_sums"]),
+    kernel!("layer_norm_gradient", ["layer_norm_gradient"]),
 ];
 
 const PRELUDE: &str = include_str!("../kernels/prelude.cuh");
