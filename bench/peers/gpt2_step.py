@@ -333,6 +333,7 @@ def measure(a, size, contestants, weights, data, device, report):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--ours", default="target/release/bench gpt2-step", help="command that starts our program")
+    p.add_argument("--flags", default="", help="more flags of our program")
     p.add_argument("--variants", default="", help="variants of our step to compare, separated by ';'; the first is checked")
     p.add_argument("--also", action="append", default=[], help="'label: flags' of a further process of ours to time")
     p.add_argument("--scratch", default="/dev/shm/gpt2_step", help="folder for weights, batches and gradients")
@@ -376,8 +377,7 @@ def main():
 
     started = time.time()
     variants = a.variants.split(";")
-    flags = " ".join("--variant=" + v for v in variants)
-    ours = Ours(a.ours, flags, size, *files)
+    ours = Ours(a.ours, a.flags + " " + " ".join("--variant=" + v for v in variants), size, *files)
     print(f"ours ready in {time.time() - started:.1f} s", flush=True)
     report["ready"] = ours.ready
     if a.check:
