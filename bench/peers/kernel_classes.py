@@ -17,7 +17,7 @@ ORDER = [
     "head weight gradient", "convolution forward", "convolution data gradient", "convolution weight gradient",
     "convolution auxiliary", "attention forward", "attention backward", "normalisation forward",
     "normalisation backward", "activation forward", "activation backward", "residual and other elementwise",
-    "bias gradient and sums", "pooling", "loss", "embedding", "copies and casts", "optimizer", "communication", "fills",
+    "bias gradient and sums", "pooling", "loss", "embedding", "copies", "casts forward", "casts backward", "optimizer", "communication", "fills",
     "gaps",
 ]
 ROLE = {"TN": "forward", "NN": "data gradient", "NT": "weight gradient"}
@@ -69,7 +69,7 @@ def classify(name, phase):
     if low.startswith("memset"):
         return "fills"
     if low.startswith("memcpy"):
-        return "copies and casts"
+        return "copies"
     if not low.startswith("triton_") or "triton_tem" in low:
         role = matmul(name, phase)
         if role:
@@ -104,8 +104,10 @@ def classify(name, phase):
         return "fills"
     if "add" in low or has(low, "mean", "_mul", "div"):
         return "residual and other elementwise"
-    if has(low, "_to_copy", "copy", "clone", "cat", "transpose", "permute", "view", "roll", "convert"):
-        return "copies and casts"
+    if has(low, "clone", "cat", "transpose", "permute", "stack", "roll", "direct_copy"):
+        return "copies"
+    if has(low, "_to_copy", "copy", "convert"):  # forward: of parameters and inputs; backward: of gradients
+        return "casts backward" if back else "casts forward"
     return "residual and other elementwise"
 
 

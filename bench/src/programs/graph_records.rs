@@ -93,7 +93,7 @@ impl Step<'_> {
 
 fn measure(rank: &mut Rank) -> Result<()> {
     let rank = &*rank;
-    let mut report = rank.report("graph_records")?;
+    let report = rank.report("graph_records")?;
     let (context, main) = (&rank.session.context, &rank.session.stream);
     let lane = Stream::new(context, Priority::High)?;
     let few = rank.communicator(&nccl::Options::at_most(4))?;
@@ -132,7 +132,7 @@ fn measure(rank: &mut Rank) -> Result<()> {
     }
     let lost = trace.lost()?;
     say(&format!("rank {}: {} records lost", rank.rank, lost));
-    let Some(report) = &mut report else { return Ok(()) };
+    let Some(mut report) = report else { return Ok(()) };
     for (name, samples) in cost {
         report.add("A replay of the step", Row::new().text("tracer", name).timing(&samples))?;
     }
@@ -142,7 +142,7 @@ fn measure(rank: &mut Rank) -> Result<()> {
         }
     }
     report.add("Lost", Row::new().integer("records", lost))?;
-    Ok(())
+    report.finish()
 }
 
 /// Milliseconds of a replay without a tracer, with one, and after it.
