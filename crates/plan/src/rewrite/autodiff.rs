@@ -15,7 +15,10 @@ use super::{
     Context, dead_nodes,
     support::{GRADIENT, GRADIENT_SUM, cast, constant},
 };
-use crate::{PlanError, options::LossMean};
+use crate::{
+    PlanError,
+    options::{LossMean, LossScale},
+};
 
 /// Which part of a step a function carries out.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,8 +41,8 @@ pub(super) fn run(mut program: Program, cx: &Context<'_>) -> Result<Program, Pla
         }
     };
     let train = program.functions.remove(place);
-    if cx.options.loss_scale.is_some() {
-        declare_loss_scale(&mut program, cx);
+    if let Some(scale) = cx.options.loss_scale {
+        declare_loss_scale(&mut program, scale)?;
     }
     if parts.len() > 1 {
         program.states.push(scalar_state(names::GLOBAL_COUNT, DType::F32, 0.0));
@@ -69,10 +72,20 @@ pub(super) fn scalar_state(name: &str, dtype: DType, value: f64) -> State {
     State::new(name, Type::scalar(dtype), StateKind::Scalar, Initial::Constant(value))
 }
 
-fn declare_loss_scale(program: &mut Program, cx: &Context<'_>) {
-    let initial = cx.options.loss_scale.map_or(1.0, |scale| scale.initial);
+fn declare_loss_scale(program: &mut Program, scale: LossScale) -> Result<(), PlanError> {
+    let refuse = |option, found: String, expected: &str| {
+        Err(PlanError::Option { option, found, expected: expected.to_owned() })
+    };
+    let initial = scale.initial;
+    if !(initial > 0.0 && initial.is_finite() && initial.log2().fract() == 0.0) {
+        return refuse("loss_scale.initial", initial.to_string(), "a power of two");
+    }
+    if scale.growth_interval == 0 {
+        return refuse("loss_scale.growth_interval", "0".to_owned(), "at least 1 step");
+    }
     program.states.push(scalar_state(names::LOSS_SCALE, DType::F32, initial));
     program.states.push(scalar_state(names::GOOD_STEPS, DType::I64, 0.0));
+    Ok(())
 }
 
 /// The dtype in which the gradient of a parameter is kept and reduced.

@@ -67,8 +67,9 @@ fn a_gradient_that_is_not_finite_skips_the_step_and_halves_the_scale() {
         }
         (named, counts)
     }
-    for accumulation in [1, 2] {
+    for (accumulation, compute) in [(1, DType::F32), (2, DType::F32), (1, DType::F16)] {
         let mut run = perceptron_run();
+        run.options.precision = Precision { compute, residual: compute, gradient: DType::F32 };
         run.batch = batch;
         run.options.accumulation = accumulation;
         run.options.loss_scale = Some(LossScale { initial: 1024.0, growth_interval: 2 });
@@ -307,6 +308,12 @@ fn impossible_options_are_named() {
         refused(|o| o.clip_norm = Some(0.0)),
         refused(|o| o.bucket_bytes = 0),
         refused(|o| o.accumulation = 0),
+        refused(|o| {
+            o.loss_scale = Some(LossScale { initial: 1000.0, growth_interval: 1 });
+        }),
+        refused(|o| {
+            o.loss_scale = Some(LossScale { initial: 1024.0, growth_interval: 0 });
+        }),
         refused(|o| o.ranks = 2),
         refused(|o| o.precision.compute = DType::I32),
         refused(|o| {

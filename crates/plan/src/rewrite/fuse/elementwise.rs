@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use graph::{Class, Graph, Kind, NodeId, Origin, Shape, Value};
 
-use super::groups::{Group, Groups};
+use super::groups::{Group, Groups, Views};
 
 pub(super) fn chains(graph: &Graph, groups: &mut Groups<'_>) {
     let mut clusters = Clusters::default();
@@ -24,7 +24,8 @@ pub(super) fn chains(graph: &Graph, groups: &mut Groups<'_>) {
                 continue;
             }
             let joined: Vec<NodeId> = own.iter().chain(cluster).copied().collect();
-            if !groups.leads_back_through(&joined, |id| clusters.of(id).map(Vec::as_slice)) {
+            let further = |id| clusters.of(id).map(Vec::as_slice);
+            if !groups.leads_back(&joined, Views::Outside, further) {
                 own = joined;
             }
         }

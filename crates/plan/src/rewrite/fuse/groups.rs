@@ -23,6 +23,13 @@ pub(super) struct Group {
     pub(super) outputs: Vec<Value>,
 }
 
+/// Whether a reshape between members is repeated inside the region.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Views {
+    Repeated,
+    Outside,
+}
+
 /// All groups of one function so far.
 pub(super) struct Groups<'f> {
     function: &'f Function,
@@ -82,7 +89,7 @@ impl<'f> Groups<'f> {
         if !group.members.iter().all(|&id| self.free(id)) || group.members.iter().any(hidden) {
             return false;
         }
-        if self.leads_back(&group.members) {
+        if self.leads_back(&group.members, Views::Repeated, |_| None) {
             return false;
         }
         for id in &group.members {
@@ -92,15 +99,12 @@ impl<'f> Groups<'f> {
         true
     }
 
-    /// Whether a path leaves the members and comes back: then no single moment can compute them all.
-    fn leads_back(&self, members: &[NodeId]) -> bool {
-        self.leads_back_through(members, |_| None)
-    }
-
-    /// As `leads_back`, with further groups that will be computed in one go.
-    pub(super) fn leads_back_through<'g>(
+    /// Whether a path leaves the members and comes back: then no single moment can compute them all. `further` names
+    /// groups to be beside those taken.
+    pub(super) fn leads_back<'g>(
         &self,
         members: &[NodeId],
+        views: Views,
         further: impl Fn(NodeId) -> Option<&'g [NodeId]>,
     ) -> bool {
         let graph = &self.function.graph;
@@ -113,10 +117,11 @@ impl<'f> Groups<'f> {
             leave(id, &mut open);
         }
         open.retain(|user| !members.contains(user));
-        // A reshape of a member's output is repeated inside, so members do not wait for the one outside.
-        let (views, mut open): (Vec<NodeId>, Vec<NodeId>) =
-            open.into_iter().partition(|&user| graph.node(user).is_op("reshape"));
-        for view in views {
+        // Where a reshape of a member's output is repeated inside, members do not wait for the one outside.
+        let repeated =
+            |user: &NodeId| views == Views::Repeated && graph.node(*user).is_op("reshape");
+        let (reshapes, mut open): (Vec<NodeId>, Vec<NodeId>) = open.into_iter().partition(repeated);
+        for view in reshapes {
             seen[view.index()] = true;
             let readers = self.users(Value::new(view, 0)).iter();
             open.extend(readers.filter(|reader| !members.contains(reader)));
