@@ -19,6 +19,7 @@ const LISTS: &[&str] = &[
     "crates/models/src/zoo/mod.rs",
     "crates/train/src/data/mod.rs",
     "crates/readers/src/formats/mod.rs",
+    "crates/readers/src/formats/text/mod.rs",
     "crates/diagnose/src/rules/mod.rs",
     "crates/cli/src/commands/mod.rs",
     "bench/src/programs/mod.rs",

@@ -27,6 +27,14 @@ pub trait Reader: Sync {
     /// # Errors
     /// Only where nothing is usable; damage inside is counted in the timeline's `skipped`.
     fn read(&self, input: Input) -> Result<Timeline, ReadError>;
+
+    /// As [`Reader::read`], with the name of the very format where the reader covers several.
+    ///
+    /// # Errors
+    /// As [`Reader::read`].
+    fn read_named(&self, input: Input) -> Result<(Timeline, &'static str), ReadError> {
+        Ok((self.read(input)?, self.name()))
+    }
 }
 
 /// What one input held.
@@ -57,6 +65,6 @@ pub fn read(input: Input) -> Result<Reading, ReadError> {
         return Err(ReadError::NotRecognised("no known format"));
     };
     let name = input.name.clone();
-    let timeline = reader.read(input)?;
-    Ok(Reading { input: name, format: reader.name(), timeline })
+    let (timeline, format) = reader.read_named(input)?;
+    Ok(Reading { input: name, format, timeline })
 }

@@ -1,8 +1,9 @@
 //! The input formats, one file or folder each, and the list of them.
 
 mod kineto;
+mod text;
 
 use crate::Reader;
 
 /// All formats; the first that recognises an input reads it.
-pub const ALL: &[&dyn Reader] = &[&kineto::Kineto];
+pub const ALL: &[&dyn Reader] = &[&kineto::Kineto, &text::Text];
