@@ -214,14 +214,17 @@ fn candidates(kind: Kind) -> Vec<PathBuf> {
         found.extend(folders().iter().map(|folder| folder.join(file)).filter(|p| p.exists()));
     }
     if kind == Kind::Cudnn {
-        let explicit = explicit_folders();
-        // A stable sort: explicit folders first, then newest first, then the order of the search.
-        found.sort_by_key(|path| {
-            let is_explicit = path.parent().is_some_and(|f| explicit.iter().any(|e| e == f));
-            std::cmp::Reverse((is_explicit, cudnn_version(path)))
-        });
+        newest_first(&mut found, &explicit_folders());
     }
     found
+}
+
+/// Explicit folders first, then the newest cuDNN, then the order of the search.
+fn newest_first(found: &mut [PathBuf], explicit: &[PathBuf]) {
+    found.sort_by_key(|path| {
+        let is_explicit = path.parent().is_some_and(|f| explicit.iter().any(|e| e == f));
+        std::cmp::Reverse((is_explicit, cudnn_version(path)))
+    });
 }
 
 /// The version of a cuDNN file without opening it: from the real file's name, else from the wheel's metadata

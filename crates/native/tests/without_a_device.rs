@@ -1,6 +1,13 @@
 //! What works with no GPU: compiling kernels, cuDNN's graphs and heuristics, and errors that say what is missing.
 //! Knows no device.
 
+use std::{
+    env, fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
 use native::{
     DataType, Error,
     cudnn::{
@@ -133,4 +140,46 @@ fn a_tensor_of_another_graph_is_refused() {
     let (a, b) = (g.tensor(&image).unwrap(), g.tensor(&image).unwrap());
     let error = Graph::new().reshape(a, b).unwrap_err();
     assert!(error.to_string().contains("of another graph"), "{error}");
+}
+
+/// Runs in a process of its own, with the environment that the test below sets.
+#[test]
+#[ignore = "a part of the_newest_cudnn_wins_unless_a_folder_is_named"]
+fn located_in_this_environment() {
+    println!("located {:?}", native::library::locate(Kind::Cudnn));
+}
+
+fn located(home: &Path, system: &Path, explicit: Option<&Path>) -> String {
+    let mut child = Command::new(env::current_exe().expect("the test knows its file"));
+    child
+        .args(["--ignored", "--exact", "--nocapture", "located_in_this_environment"])
+        .env("HOME", home)
+        .env("LD_LIBRARY_PATH", system)
+        .env_remove("COUNTERPOINT_LIBRARY_PATH");
+    if let Some(folder) = explicit {
+        child.env("COUNTERPOINT_LIBRARY_PATH", folder);
+    }
+    let output = child.output().expect("the test can start itself");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.split("located ").last().unwrap_or_default();
+    line.lines().next().unwrap_or_default().to_owned()
+}
+
+/// A system's library has its version in the real file's name, a wheel's in the metadata beside it. Neither is
+/// opened to find out.
+#[test]
+fn the_newest_cudnn_wins_unless_a_folder_is_named() {
+    let root = tempfile::tempdir().unwrap();
+    let system = root.path().join("usr/lib");
+    fs::create_dir_all(&system).unwrap();
+    fs::write(system.join("libcudnn.so.9.998.0"), "").unwrap();
+    symlink("libcudnn.so.9.998.0", system.join("libcudnn.so.9")).unwrap();
+    let site = root.path().join(".local/lib/python3.12/site-packages");
+    let wheel = site.join("nvidia/cudnn/lib");
+    fs::create_dir_all(&wheel).unwrap();
+    fs::create_dir_all(site.join("nvidia_cudnn_cu13-9.999.0.56.dist-info")).unwrap();
+    fs::write(wheel.join("libcudnn.so.9"), "").unwrap();
+    let file = |folder: &PathBuf| format!("{:?}", Some(folder.join("libcudnn.so.9")));
+    assert_eq!(located(root.path(), &system, None), file(&wheel));
+    assert_eq!(located(root.path(), &system, Some(&system)), file(&system));
 }
