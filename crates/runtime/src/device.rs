@@ -57,7 +57,7 @@ pub trait Executable: Send {
     fn write_state(&mut self, name: &str, value: &HostTensor) -> Result<(), RuntimeError>;
 
     /// Names that [`Executable::read_state`] and [`Executable::write_state`] take: segments where a state has some, else
-    /// the state; working copies left out.
+    /// the state. Working copies and gradients are left out: they follow from the others or are written anew each step.
     fn state_names(&self) -> Vec<String>;
 
     /// Whether calls submitted from now on are recorded.

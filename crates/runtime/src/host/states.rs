@@ -72,7 +72,8 @@ impl States {
                 *first *= state.shards;
             }
             let whole = Entry { state: number, offset: 0, shape };
-            let derived = matches!(state.kind, StateKind::WorkingCopy { .. });
+            let derived =
+                matches!(state.kind, StateKind::WorkingCopy { .. } | StateKind::Gradient { .. });
             if state.segments.is_empty() && !derived {
                 self.names.push(state.name.clone());
             }

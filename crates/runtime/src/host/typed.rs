@@ -33,7 +33,12 @@ pub fn is_native(dtype: DType) -> bool {
 
 /// Bytes as elements; the dtype is native and the bytes are aligned.
 pub fn view(dtype: DType, bytes: &[u8]) -> Elements<'_> {
+    // No bytes may lie anywhere.
     match dtype {
+        DType::F32 | DType::F16 | DType::BF16 if bytes.is_empty() => Elements::F32(&[]),
+        DType::F64 if bytes.is_empty() => Elements::F64(&[]),
+        DType::I64 if bytes.is_empty() => Elements::I64(&[]),
+        DType::I32 if bytes.is_empty() => Elements::I32(&[]),
         DType::F32 | DType::F16 | DType::BF16 => Elements::F32(cast_slice(bytes)),
         DType::F64 => Elements::F64(cast_slice(bytes)),
         DType::I64 => Elements::I64(cast_slice(bytes)),
@@ -45,6 +50,10 @@ pub fn view(dtype: DType, bytes: &[u8]) -> Elements<'_> {
 /// Bytes as elements to write; the dtype is native and the bytes are aligned.
 pub fn view_mut(dtype: DType, bytes: &mut [u8]) -> ElementsMut<'_> {
     match dtype {
+        DType::F32 | DType::F16 | DType::BF16 if bytes.is_empty() => ElementsMut::F32(&mut []),
+        DType::F64 if bytes.is_empty() => ElementsMut::F64(&mut []),
+        DType::I64 if bytes.is_empty() => ElementsMut::I64(&mut []),
+        DType::I32 if bytes.is_empty() => ElementsMut::I32(&mut []),
         DType::F32 | DType::F16 | DType::BF16 => ElementsMut::F32(cast_slice_mut(bytes)),
         DType::F64 => ElementsMut::F64(cast_slice_mut(bytes)),
         DType::I64 => ElementsMut::I64(cast_slice_mut(bytes)),
