@@ -234,3 +234,32 @@ fn mapping(recorded: &[Seen], copied: &[Seen], records: &[Record], replays: usiz
     );
     rows
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Record, Seen, Work, mapping};
+
+    fn record(node: u64, work: Work) -> Record {
+        let (name, stream) = (String::from("k"), 7);
+        let (start, end, device, blocks, bytes, correlation, graph) = (0, 1, 0, 4, 0, 3, 2);
+        Record { work, name, start, end, device, stream, blocks, bytes, correlation, graph, node }
+    }
+
+    #[test]
+    fn records_lead_back_through_copies_of_copies() {
+        let recorded =
+            [Seen::Recorded { label: 1, node: 10 }, Seen::Recorded { label: 6, node: 11 }];
+        let copied = [
+            Seen::Copied { from: 10, to: 20 },
+            Seen::Copied { from: 20, to: 30 },
+            Seen::Copied { from: 11, to: 31 },
+        ];
+        let records = [record(30, Work::Kernel), record(31, Work::Fill), record(99, Work::Kernel)];
+        let text = format!("{:?}", mapping(&recorded, &copied, &records, 1));
+        let count = |what: &str| text.matches(what).count();
+        // One record each for the product and the fill, by a copy's id; one that belongs to nothing.
+        assert_eq!(count("(\"records by a copy's id\", Number(1), \"1\")"), 2, "{text}");
+        assert_eq!(count("(\"records by the recorded id\", Number(0), \"0\")"), 7, "{text}");
+        assert_eq!(count("(\"records\", Number(1), \"1\")"), 1, "{text}");
+    }
+}
