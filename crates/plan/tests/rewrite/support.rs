@@ -18,13 +18,14 @@ use plan::{
 pub struct Names(pub Vec<&'static str>);
 
 /// All patterns that any target names.
-pub const PATTERNS: [&str; 8] = [
+pub const PATTERNS: [&str; 9] = [
     "elementwise",
     "cross_entropy_with_gradient",
     "linear_gelu",
     "linear_add",
     "add_layer_norm",
     "layer_norm_gradient_add",
+    "linear_gelu_gradient_bias",
     "linear_gelu_gradient",
     "linear_bias_gradient",
 ];

@@ -9,6 +9,7 @@ use std::{
 
 use graph::{Function, Graph, GraphError, Kind, NodeId, Region, Value};
 
+use super::judge::Judge;
 use crate::{PlanError, rewrite::support::Rebuild};
 
 /// A group to be.
@@ -33,6 +34,7 @@ pub(super) enum Views {
 /// All groups of one function so far.
 pub(super) struct Groups<'f> {
     function: &'f Function,
+    judge: Judge<'f>,
     owner: Vec<Option<usize>>,
     groups: Vec<Group>,
     users: BTreeMap<Value, Vec<NodeId>>,
@@ -40,9 +42,10 @@ pub(super) struct Groups<'f> {
 }
 
 impl<'f> Groups<'f> {
-    pub(super) fn new(function: &'f Function) -> Groups<'f> {
+    pub(super) fn new(function: &'f Function, judge: Judge<'f>) -> Groups<'f> {
         Groups {
             function,
+            judge,
             owner: vec![None; function.graph.nodes().len()],
             groups: vec![],
             users: function.graph.users(),
@@ -78,8 +81,8 @@ impl<'f> Groups<'f> {
         self.is_root(value) || self.users(value).iter().any(|user| !members.contains(user))
     }
 
-    /// Takes a group if its members are free, what others read of them is among its outputs, and it can be computed in
-    /// one go. Says whether it was taken.
+    /// Takes a group if its members are free, what others read of them is among its outputs, it can be computed in one
+    /// go, and it pays. Says whether it was taken.
     pub(super) fn take(&mut self, group: Group) -> bool {
         let hidden = |&id: &NodeId| {
             self.function.graph.outputs(id).into_iter().any(|value| {
@@ -90,6 +93,13 @@ impl<'f> Groups<'f> {
             return false;
         }
         if self.leads_back(&group.members, Views::Repeated, |_| None) {
+            return false;
+        }
+        let pays = self.region(&group).is_ok_and(|(region, inputs)| {
+            let graph = &self.function.graph;
+            self.judge.pays(graph, &group.members, &region, &inputs).unwrap_or(false)
+        });
+        if !pays {
             return false;
         }
         for id in &group.members {

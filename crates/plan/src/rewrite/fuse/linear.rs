@@ -44,8 +44,17 @@ pub(super) fn add(graph: &Graph, groups: &mut Groups<'_>) {
     }
 }
 
-/// `(dy, w, pre) -> (dpre [, dbias])`, the bias gradient being the column sum of `dpre`. Only the tanh form.
+/// `(dy, w, pre) -> dpre`. Only the tanh form.
 pub(super) fn gelu_gradient(graph: &Graph, groups: &mut Groups<'_>) {
+    gelu_gradients(graph, groups, false);
+}
+
+/// `(dy, w, pre) -> (dpre, dbias)`, the bias gradient being the column sum of `dpre`. Only the tanh form.
+pub(super) fn gelu_gradient_bias(graph: &Graph, groups: &mut Groups<'_>) {
+    gelu_gradients(graph, groups, true);
+}
+
+fn gelu_gradients(graph: &Graph, groups: &mut Groups<'_>, bias: bool) {
     for id in graph.ids().filter(|&id| tanh_form(graph, id, "gelu_gradient")) {
         let [pre, gradient] = graph.node(id).inputs[..] else { continue };
         let product = graph.node(gradient.node);
@@ -57,11 +66,13 @@ pub(super) fn gelu_gradient(graph: &Graph, groups: &mut Groups<'_>) {
         let result = Value::new(id, 0);
         let mut members = vec![gradient.node, id];
         let mut outputs = vec![result];
-        if let Some(sum) = column_sum(graph, groups, result) {
+        let name = if bias { "linear_gelu_gradient_bias" } else { "linear_gelu_gradient" };
+        if bias {
+            let Some(sum) = column_sum(graph, groups, result) else { continue };
             members.push(sum);
             outputs.push(Value::new(sum, 0));
         }
-        groups.take(Group { name: "linear_gelu_gradient", members, inputs, outputs });
+        groups.take(Group { name, members, inputs, outputs });
     }
 }
 
