@@ -4,4 +4,5 @@
 
 pub mod account;
 pub mod chrome_trace;
+pub mod comparison;
 pub mod diagnosis;

@@ -4,8 +4,13 @@
 //! the same major number. The schema itself is `crates/report/schema/diagnosis-1.json`.
 
 use diagnose::{
-    account::recording, align::median, diagnosis::Diagnosis, finding::Finding, job::Job,
-    leaf::Account, rules,
+    account::recording,
+    align::median,
+    diagnosis::Diagnosis,
+    finding::Finding,
+    job::{Accounted, Job},
+    leaf::{Account, Leaf},
+    rules,
 };
 use serde_json::{Map, Value, json};
 use timeline::FactValue;
@@ -24,6 +29,8 @@ pub fn document(job: &Job, diagnosis: &Diagnosis) -> Value {
             "finding": diagnosis.findings.first().map(|finding| finding.id),
         },
         "job": about(job),
+        "settings": settings(job),
+        "memory_peak_bytes": memory_peak(job),
         "steps": steps(job),
         "devices": devices(job),
         "clock": clock(job),
@@ -144,6 +151,47 @@ fn account(account: &Account) -> Value {
     Value::Object(leaves.collect::<Map<_, _>>())
 }
 
+/// Least and greatest nanoseconds of each leaf in one step: what is noise between two runs.
+fn ranges(accounted: &Accounted) -> Value {
+    let steps: Vec<Account> =
+        accounted.steps.counted.iter().map(|&step| accounted.parts.account(step)).collect();
+    let range = |leaf: Leaf| {
+        let times = || steps.iter().map(|step| step.get(leaf));
+        json!([times().min().unwrap_or(0), times().max().unwrap_or(0)])
+    };
+    let leaves = Leaf::ALL.iter().map(|&leaf| (leaf.name().to_owned(), range(leaf)));
+    Value::Object(leaves.collect::<Map<_, _>>())
+}
+
+/// Settings that are echoed: names of libraries' own switches, never users, paths, addresses or keys.
+fn settings(job: &Job) -> Value {
+    let mut all: Map<String, Value> = Map::new();
+    for (_, fact) in job.facts("nccl.env") {
+        let FactValue::Text(text) = &fact.value else { continue };
+        let Some((name, value)) = text.split_once('=') else { continue };
+        let private = ["FILE", "ADDR", "COMM_ID", "HOST", "PATH", "KEY", "DIR"];
+        if name.starts_with("NCCL_") && !private.iter().any(|part| name.contains(part)) {
+            all.insert(name.to_owned(), json!(value));
+        }
+    }
+    for key in ["torch.version", "nccl.version", "cuda_runtime_version", "driver.version"] {
+        let known = (0..job.inputs.len()).map(|input| text_fact(job, input, key));
+        if let Some(value) = known.into_iter().find(|value| !value.is_null()) {
+            all.insert(key.to_owned(), value);
+        }
+    }
+    Value::Object(all)
+}
+
+/// Peak bytes of the devices' allocators, where a summary says so.
+fn memory_peak(job: &Job) -> Value {
+    let peaks = job.facts("memory.peak_bytes").filter_map(|(_, fact)| match fact.value {
+        FactValue::Int(bytes) => Some(bytes),
+        _ => None,
+    });
+    peaks.max().map_or(Value::Null, |bytes| json!(bytes))
+}
+
 fn devices(job: &Job) -> Vec<Value> {
     job.participants
         .iter()
@@ -164,6 +212,7 @@ fn devices(job: &Job) -> Vec<Value> {
                 "step_ns": if count > 0 { (window + count / 2) / count } else { 0 },
                 "window_ns": window,
                 "account": account(&accounted.account),
+                "ranges": ranges(accounted),
                 "beside": {
                     "busy_ns": beside.busy,
                     "comm_ns": beside.communication,

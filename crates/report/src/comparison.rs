@@ -1,0 +1,293 @@
+//! Two runs side by side, or one job at several sizes, from their diagnoses as JSON.
+//!
+//! Knows the schema `counterpoint.diagnosis/1`; whether a change helped is read from the accounts, not from findings.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+/// Why documents cannot be compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotComparable(pub String);
+
+impl std::fmt::Display for NotComparable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotComparable {}
+
+/// One run, reduced to what is compared.
+struct Run {
+    step_ns: f64,
+    steps: usize,
+    devices: usize,
+    /// `(leaf, mean, least, greatest)` in nanoseconds per step over all devices.
+    leaves: Vec<(String, f64, i64, i64)>,
+    busy: f64,
+    computing: f64,
+    exposed: f64,
+    memory_peak: Value,
+    settings: Map<String, Value>,
+}
+
+impl Run {
+    fn read(document: &Value, name: &str) -> Result<Run, NotComparable> {
+        let wrong = |what: &str| NotComparable(format!("{name}: {what}"));
+        let schema = document["schema"].as_str().unwrap_or("");
+        if !schema.starts_with("counterpoint.diagnosis/1") {
+            let found = if schema.is_empty() { "no schema" } else { schema };
+            return Err(wrong(&format!("{found} found, counterpoint.diagnosis/1 expected")));
+        }
+        let devices = document["devices"].as_array().filter(|devices| !devices.is_empty());
+        let devices = devices.ok_or_else(|| wrong("no account of a device inside"))?;
+        let steps: i64 = devices.iter().filter_map(|device| device["steps"].as_i64()).sum();
+        let window: i64 = devices.iter().filter_map(|device| device["window_ns"].as_i64()).sum();
+        if steps <= 0 || window <= 0 {
+            return Err(wrong("no counted step inside"));
+        }
+        let names: Vec<String> = devices[0]["account"]
+            .as_object()
+            .map(|account| account.keys().cloned().collect())
+            .unwrap_or_default();
+        let per_step = |total: i64| total as f64 / steps as f64;
+        let sum = |of: &dyn Fn(&Value) -> Option<i64>| devices.iter().filter_map(of).sum::<i64>();
+        let leaves = names
+            .iter()
+            .map(|leaf| {
+                let mean = per_step(sum(&|device| device["account"][leaf].as_i64()));
+                let ends =
+                    |at: usize| devices.iter().filter_map(move |d| d["ranges"][leaf][at].as_i64());
+                (leaf.clone(), mean, ends(0).min().unwrap_or(0), ends(1).max().unwrap_or(0))
+            })
+            .collect();
+        let share = |total: i64| total as f64 / window as f64;
+        let starting = |start: &str| {
+            let own: Vec<&String> = names.iter().filter(|name| name.starts_with(start)).collect();
+            own.iter()
+                .map(|leaf| sum(&|device| device["account"][leaf.as_str()].as_i64()))
+                .sum::<i64>()
+        };
+        Ok(Run {
+            step_ns: per_step(window),
+            steps: devices.iter().filter_map(|d| d["steps"].as_u64()).min().unwrap_or(0) as usize,
+            devices: devices.len(),
+            leaves,
+            busy: share(sum(&|device| device["beside"]["busy_ns"].as_i64())),
+            computing: share(starting("compute.")),
+            exposed: share(starting("comm.")),
+            memory_peak: document["memory_peak_bytes"].clone(),
+            settings: document["settings"].as_object().cloned().unwrap_or_default(),
+        })
+    }
+
+    fn leaf(&self, name: &str) -> (f64, i64, i64) {
+        let found = self.leaves.iter().find(|(leaf, ..)| leaf == name);
+        found.map_or((0.0, 0, 0), |&(_, mean, least, greatest)| (mean, least, greatest))
+    }
+}
+
+/// Compares two runs; the document has the schema `counterpoint.comparison/1`.
+///
+/// `changed` lists what a person says has changed in code.
+///
+/// # Errors
+/// Where a document is of another schema or holds no counted step.
+pub fn compare(before: &Value, after: &Value, changed: &[String]) -> Result<Value, NotComparable> {
+    let (old, new) = (Run::read(before, "BEFORE")?, Run::read(after, "AFTER")?);
+    let mut changes: Vec<Value> = changed
+        .iter()
+        .map(|text| json!({"setting": "code", "before": null, "after": text}))
+        .collect();
+    let mut names: Vec<&String> = old.settings.keys().chain(new.settings.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in names {
+        let value = |run: &Run| run.settings.get(name).cloned().unwrap_or(Value::Null);
+        if value(&old) != value(&new) {
+            changes.push(json!({"setting": name, "before": value(&old), "after": value(&new)}));
+        }
+    }
+    let few = old.steps.min(new.steps) < 5;
+    let mut leaves: Vec<Value> = vec![];
+    for (name, mean, least, greatest) in &old.leaves {
+        let (after, low, high) = new.leaf(name);
+        if *mean == 0.0 && after == 0.0 {
+            continue;
+        }
+        let noise = (greatest - least).max(high - low);
+        // With few steps the ranges must not touch; with many the means must differ by more than the steps do.
+        let apart = *greatest < low || high < *least;
+        let clear = (after - mean).abs() > noise as f64 / 2.0;
+        leaves.push(json!({
+            "leaf": name,
+            "before_ns": mean.round() as i64,
+            "after_ns": after.round() as i64,
+            "noise_ns": noise,
+            "significant": if few { apart } else { apart || clear },
+        }));
+    }
+    leaves.sort_by_key(|leaf| {
+        let of = |key: &str| leaf[key].as_i64().unwrap_or(0);
+        -(of("after_ns") - of("before_ns")).abs()
+    });
+    let pair = |of: fn(&Run) -> f64| {
+        let rounded = |value: f64| (value * 1e6).round() / 1e6;
+        json!({"before": rounded(of(&old)), "after": rounded(of(&new))})
+    };
+    let credited = if changes.len() == 1 { changes[0]["setting"].clone() } else { Value::Null };
+    Ok(json!({
+        "schema": "counterpoint.comparison/1",
+        "version": env!("CARGO_PKG_VERSION"),
+        "before": {"step_ns": old.step_ns.round() as i64, "steps": old.steps, "devices": old.devices},
+        "after": {"step_ns": new.step_ns.round() as i64, "steps": new.steps, "devices": new.devices},
+        "changed": changes,
+        "indicators": {
+            "throughput": {"before": 1.0, "after": (old.step_ns / new.step_ns * 1e6).round() / 1e6},
+            "busy": pair(|run| run.busy),
+            "computing": pair(|run| run.computing),
+            "comm_exposed": pair(|run| run.exposed),
+            "memory_peak": {"before": old.memory_peak, "after": new.memory_peak},
+        },
+        "leaves": leaves,
+        "credited": credited,
+    }))
+}
+
+/// A comparison for people.
+pub fn text(comparison: &Value) -> String {
+    let mut out = String::new();
+    let step = |side: &str| comparison[side]["step_ns"].as_f64().unwrap_or(0.0) / 1e6;
+    let throughput = comparison["indicators"]["throughput"]["after"].as_f64().unwrap_or(1.0);
+    let _ = writeln!(
+        out,
+        "{:.2} ms a step before, {:.2} ms after: {throughput:.3} times the throughput.\n",
+        step("before"),
+        step("after")
+    );
+    for (key, name) in [
+        ("busy", "device busy (as nvidia-smi shows it)"),
+        ("computing", "computing"),
+        ("comm_exposed", "exposed communication"),
+    ] {
+        let value =
+            |side: &str| 100.0 * comparison["indicators"][key][side].as_f64().unwrap_or(0.0);
+        let _ =
+            writeln!(out, "  {name:<38} {:>6.1} % -> {:>6.1} %", value("before"), value("after"));
+    }
+    let peak = &comparison["indicators"]["memory_peak"];
+    if let (Some(before), Some(after)) = (peak["before"].as_f64(), peak["after"].as_f64()) {
+        let name = "peak memory";
+        let _ = writeln!(out, "  {name:<38} {:>6.2} GB -> {:>5.2} GB", before / 1e9, after / 1e9);
+    }
+    let _ = writeln!(
+        out,
+        "\n  {:<20} {:>11} {:>11} {:>11} {:>11}",
+        "leaf, ms per step", "before", "after", "change", "noise"
+    );
+    for leaf in comparison["leaves"].as_array().into_iter().flatten() {
+        let of = |key: &str| leaf[key].as_f64().unwrap_or(0.0) / 1e6;
+        let change = of("after_ns") - of("before_ns");
+        if change.abs() < 0.005 && !leaf["significant"].as_bool().unwrap_or(false) {
+            continue;
+        }
+        let mark = if leaf["significant"].as_bool().unwrap_or(false) { "*" } else { " " };
+        let _ = writeln!(
+            out,
+            "{mark} {:<20} {:>11.2} {:>11.2} {change:>+11.2} {:>11.2}",
+            leaf["leaf"].as_str().unwrap_or(""),
+            of("before_ns"),
+            of("after_ns"),
+            of("noise_ns")
+        );
+    }
+    let changed = comparison["changed"].as_array().map_or(&[][..], Vec::as_slice);
+    let described: Vec<String> = changed
+        .iter()
+        .map(|change| {
+            let value = |side: &str| match &change[side] {
+                Value::String(text) => text.clone(),
+                Value::Null => "unset".to_owned(),
+                other => other.to_string(),
+            };
+            match change["setting"].as_str() {
+                Some("code") => value("after"),
+                setting => {
+                    format!("{} {} -> {}", setting.unwrap_or(""), value("before"), value("after"))
+                }
+            }
+        })
+        .collect();
+    let _ = match described.len() {
+        0 => writeln!(
+            out,
+            "\n* outside the noise. No visible setting differs; say what changed in code with --changed TEXT."
+        ),
+        1 => writeln!(out, "\n* outside the noise. Changed: {}.", described[0]),
+        count => writeln!(
+            out,
+            "\n* outside the noise. {count} things changed ({}): no one of them is credited.",
+            described.join("; ")
+        ),
+    };
+    out
+}
+
+/// One job at several sizes, the first being the measure: how much of each device's speed is left, and the leaf that
+/// took most of the rest.
+///
+/// # Errors
+/// As [`compare`].
+pub fn scaling(runs: &[(String, Value)]) -> Result<Value, NotComparable> {
+    let read: Vec<Run> =
+        runs.iter().map(|(name, document)| Run::read(document, name)).collect::<Result<_, _>>()?;
+    let Some(first) = read.first() else {
+        return Err(NotComparable("no run to compare".to_owned()));
+    };
+    let rows: Vec<Value> = read
+        .iter()
+        .zip(runs)
+        .map(|(run, (name, document))| {
+            let grown = run
+                .leaves
+                .iter()
+                .map(|(leaf, mean, ..)| (leaf, mean - first.leaf(leaf).0))
+                .max_by(|a, b| a.1.total_cmp(&b.1))
+                .filter(|(_, growth)| *growth > 0.0);
+            json!({
+                "run": name,
+                "ranks": document["job"]["world_size"].as_u64().unwrap_or(0).max(run.devices as u64),
+                "step_ns": run.step_ns.round() as i64,
+                "efficiency": (first.step_ns / run.step_ns * 1e4).round() / 1e4,
+                "leaf": grown.map(|(leaf, _)| leaf.clone()),
+                "leaf_growth_ns": grown.map(|(_, growth)| growth.round() as i64),
+            })
+        })
+        .collect();
+    Ok(json!({
+        "schema": "counterpoint.scaling/1",
+        "version": env!("CARGO_PKG_VERSION"),
+        "runs": rows,
+    }))
+}
+
+/// Scaling for people.
+pub fn scaling_text(scaling: &Value) -> String {
+    let mut out =
+        format!("{:>6} {:>12} {:>11}  what grew most\n", "ranks", "ms a step", "efficiency");
+    for run in scaling["runs"].as_array().into_iter().flatten() {
+        let grown = match (run["leaf"].as_str(), run["leaf_growth_ns"].as_f64()) {
+            (Some(leaf), Some(growth)) => format!("{leaf} by {:.1} ms", growth / 1e6),
+            _ => String::new(),
+        };
+        let _ = writeln!(
+            out,
+            "{:>6} {:>12.2} {:>9.0} %  {grown}",
+            run["ranks"].as_u64().unwrap_or(0),
+            run["step_ns"].as_f64().unwrap_or(0.0) / 1e6,
+            100.0 * run["efficiency"].as_f64().unwrap_or(0.0)
+        );
+    }
+    out
+}
