@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -330,6 +331,60 @@ def measure(a, size, contestants, weights, data, device, report):
     report["time"] = dict(medians=medians, blocks=times, tokens=tokens, clock_and_power={n: meter.of(n) for n in times})
 
 
+def markdown(report):
+    """The report as tables for people."""
+    ready, lines = report["ready"], ["# gpt2-step", ""]
+    for name in ("date", "card", "driver", "CUDA of the driver", "cuBLASLt", "cuDNN", "NVRTC"):
+        lines.append(f"- {name}: {ready[name]}")
+    lines += [f"- torch: {report['torch']}, its cuDNN {report['cudnn']}", f"- command: {report['command']}",
+              f"- ours: residual stream {ready['residual']}, gradient slots {ready['gradient']}"]
+
+    def table(title, note, columns, rows):
+        lines.extend(["", f"## {title}", "", *([note, ""] if note else []), "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)])
+        lines.extend("| " + " | ".join(str(x) for x in row) + " |" for row in rows)
+
+    if "time" in report:
+        t = report["time"]
+        rows, first = [], next(iter(t["medians"]))
+        for name, ms in t["medians"].items():
+            blocks = [statistics.median(b) for b in t["blocks"][name]]
+            clock, power = t["clock_and_power"][name]
+            rows.append([name, f"{ms:.2f}", f"{min(blocks):.2f}", f"{max(blocks):.2f}", f"{t['tokens'] / ms * 1e3:.0f}",
+                         f"{ms / t['medians'][first]:.3f}", f"{clock:.0f}", f"{power:.0f}"])
+        steps = [len(b) for b in next(iter(t["blocks"].values()))]
+        table("Step times, in turn", f"{len(steps)} turns of {steps[0]} steps after 3 that are left out; median of all steps, least and greatest median of a turn.",
+              ["step", "ms", "least", "greatest", "tokens/s", "times the first", "MHz", "W"], rows)
+    for key, title in (("profile", "Time by class, before the timing"), ("profile_after", "Time by class, after the timing")):
+        if key in report:
+            p = report[key]
+            rows = [[c["class"], f"{c['ms']:.2f}", f"{c['aim_ms']:.2f}", f"{c['ms'] - c['aim_ms']:+.2f}"] for c in p["classes"]]
+            aims = sum(c["aim_ms"] for c in p["classes"])
+            table(title, "Every task between two events, outside the graph.", ["class", "ms", "aim", "over"],
+                  rows + [["sum", f"{p['sum_ms']:.2f}", f"{aims:.2f}", f"{p['sum_ms'] - aims:+.2f}"]])
+    if "profile_after" in report:
+        rows = [[t["task"], t["times"], f"{t['us']:.1f}", f"{t['ms']:.3f}", f"{t['tflops']:.0f}" if t["tflops"] else "", f"{t['tbs']:.2f}" if t["tbs"] else ""]
+                for t in report["profile_after"]["tasks"]]
+        table("Tasks, after the timing", "", ["task", "times", "us each", "ms all", "TFLOP/s", "TB/s"], rows)
+    if "check" in report:
+        c = report["check"]
+        table("Losses", f"Largest relative difference to PyTorch's bf16 autocast: {c['loss_difference']:.1e}.", ["step", "ours", "torch bf16"],
+              [[i + 1, f"{x:.5f}", f"{y:.5f}"] for i, (x, y) in enumerate(zip(c["ours"], c["torch_bf16"]))])
+        ratios = [g["ours"] / max(g["torch_bf16"], 1e-9) for g in c["gradients"]]
+        order = sorted(zip(ratios, c["gradients"]), key=lambda x: -x[0])
+        table("Gradients of step 1 against PyTorch fp32", f"{len(ratios)} parameters; error of ours over error of PyTorch's bf16 autocast: median "
+              f"{statistics.median(ratios):.2f}, largest {max(ratios):.2f}; lowest cosine {min(g['cosine'] for g in c['gradients']):.6f}. The ten largest:",
+              ["parameter", "cosine", "ours", "torch bf16", "ratio"],
+              [[g["name"], f"{g['cosine']:.6f}", f"{g['ours']:.2e}", f"{g['torch_bf16']:.2e}", f"{r:.2f}"] for r, g in order[:10]])
+    rows = [[p["name"], f"{p['best_ms']:.4f}", f"{p['favourite_ms']:.4f}", p["pick"], f"{p['sustained_ms']:.4f}" if p.get("sustained_ms") else "",
+             f"{p['sustained_ms_of_pick']:.4f}" if p.get("sustained_ms") else "", p.get("sustained_pick", p["pick"]), p["settings"]] for p in ready["products"]]
+    table("Matrix products", "Interleaved: the fastest of the library's proposals and its first one, ms. Sustained: the chosen and the interleaved fastest, each alone under the power limit, ms.",
+          ["product", "fastest", "first", "number", "chosen, sustained", "fastest, sustained", "chosen number", "settings"], rows)
+    table("Attention engines, layer 0", "", ["direction", "engine", "knobs", "ms", "picked"],
+          [[a["direction"], a["engine"], a["knobs"], f"{a['ms']:.4f}", "yes" if a["picked"] else ""] for a in ready["attention"]])
+    lines += ["", "## Variants", ""] + [f"- `{v['variant'] or 'default'}`: {json.dumps({k: v[k] for k in v if k != 'variant'})}" for v in ready["variants"]]
+    return "\n".join(lines) + "\n"
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--ours", default="target/release/bench gpt2-step", help="command that starts our program")
@@ -365,15 +420,17 @@ def main():
     save_file(weights, files[0])
     save_file(dict(tokens=tokens.int(), targets=targets.int()), files[1])
     data = (tokens.to(device), targets.to(device))
-    report = dict(arguments=vars(a), torch=torch.__version__, cudnn=torch.backends.cudnn.version())
+    report = dict(command=" ".join(["bench/peers/gpt2_step.py", *map(shlex.quote, sys.argv[1:])]), arguments=vars(a), torch=torch.__version__, cudnn=torch.backends.cudnn.version())
     if device == "cuda":
         report["card"] = torch.cuda.get_device_name()
 
     def save():
-        path = os.path.join(a.out, a.name + ".json")
-        with open(path + ".part", "w") as f:
-            json.dump(report, f, indent=1)
-        os.replace(path + ".part", path)
+        for ending, text in ((".json", json.dumps(report, indent=1)), (".md", markdown(report))):
+            path = os.path.join(a.out, a.name + ending)
+            with open(path + ".part", "w") as f:
+                f.write(text)
+                os.fsync(f.fileno())
+            os.replace(path + ".part", path)
 
     started = time.time()
     variants = a.variants.split(";")
