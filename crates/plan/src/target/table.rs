@@ -75,6 +75,12 @@ pub struct Rule {
     /// Kernels it launches.
     #[serde(default = "one")]
     pub kernels: u32,
+    /// Whether equal inputs give equal bits.
+    #[serde(default = "yes")]
+    pub deterministic: bool,
+    /// An output that a kernel of its own sums up.
+    #[serde(default)]
+    pub column_sum: Option<ColumnSum>,
     /// Scratch bytes.
     #[serde(default)]
     pub workspace: usize,
@@ -99,6 +105,34 @@ fn one() -> u32 {
     1
 }
 
+fn yes() -> bool {
+    true
+}
+
+/// An output that is the column sum of another value of the node, read once more by a kernel of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ColumnSum {
+    /// The output; where a node lacks it there is no such kernel.
+    pub output: usize,
+    /// The output that is summed.
+    #[serde(default)]
+    pub of_output: Option<usize>,
+    /// The input that is summed.
+    #[serde(default)]
+    pub of_input: Option<usize>,
+}
+
+impl ColumnSum {
+    /// Bytes that the kernel reads.
+    fn bytes(self, request: &Request<'_>) -> u64 {
+        let outputs = &request.node.outputs;
+        let of_output = self.of_output.and_then(|index| outputs.get(index));
+        let summed = of_output.or(self.of_input.and_then(|index| request.inputs.get(index)));
+        summed.map_or(0, |ty| ty.bytes() as u64)
+    }
+}
+
 /// Rates of attention for one size of a head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -119,6 +153,9 @@ pub struct AttentionRates {
 pub struct Wire {
     /// Number of ranks.
     pub ranks: usize,
+    /// The collective; all that have no curve of their own where it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collective: Option<String>,
     /// Where the points come from.
     pub source: String,
     /// Points of bytes on the wire per rank and nanoseconds, rising.
@@ -191,37 +228,52 @@ impl Table {
             memory_bytes_per_second: self.memory_bytes_per_second.value,
             matrix_flops_per_second: rates.map(|(d, rate)| (d.clone(), rate.value)).collect(),
             launch_ns: self.launch_ns.value as u64,
-            wire: self.points(ranks).to_vec(),
+            wire: self.points("", ranks).to_vec(),
         }
     }
 
-    /// The curve of the nearest number of ranks that was measured, of two equally near the larger.
-    fn points(&self, ranks: usize) -> &[(u64, u64)] {
-        let nearest =
-            self.wire.iter().min_by_key(|w| (w.ranks.abs_diff(ranks), usize::MAX - w.ranks));
+    /// The collective's curve of the nearest number of ranks that was measured, of two equally near the larger.
+    fn points(&self, collective: &str, ranks: usize) -> &[(u64, u64)] {
+        let fits = |wire: &&Wire| wire.collective.as_ref().is_none_or(|name| name == collective);
+        let key = |wire: &&Wire| {
+            (wire.ranks.abs_diff(ranks), usize::MAX - wire.ranks, wire.collective.is_none())
+        };
+        let nearest = self.wire.iter().filter(fits).min_by_key(key);
         nearest.map_or(&[], |wire| &wire.points)
     }
 
+    /// Duration of a node: its measured time, or what its rates give, and the gaps and sums around it.
     fn nanoseconds(&self, request: &Request<'_>, rule: Option<&Rule>) -> u64 {
         let key = request.key();
-        if let Some(measured) = self.measured.iter().find(|measured| measured.node == key) {
-            return measured.ns;
-        }
-        let stream = |bytes: u64| bytes as f64 / self.memory_bytes_per_second.value;
-        let moved = stream(request.bytes);
-        let seconds = match rule.map(|rule| (rule, rule.bound)) {
+        let measured = self.measured.iter().find(|measured| measured.node == key);
+        let work = measured.map_or_else(|| self.derived(request, rule), |m| m.ns as f64);
+        let sum = rule.and_then(|rule| column_sum(rule, request));
+        let summing = sum.map_or(0.0, |sum| self.stream(sum.bytes(request)));
+        let kernels = rule.map_or(self.elementwise.kernels, |rule| kernels(rule, request));
+        (work + summing + self.launch_ns.value * f64::from(kernels)) as u64
+    }
+
+    /// Nanoseconds to move bytes.
+    fn stream(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.memory_bytes_per_second.value * 1e9
+    }
+
+    /// Nanoseconds that rates give.
+    fn derived(&self, request: &Request<'_>, rule: Option<&Rule>) -> f64 {
+        let moved = self.stream(request.bytes);
+        match rule.map(|rule| (rule, rule.bound)) {
             None | Some((_, Bound::Memory)) => moved,
             Some((rule, Bound::Matrix)) => {
                 let dtype = request.inputs.first().map_or(DType::F32, |ty| ty.dtype);
                 let rate = self.matrix_flops_per_second.get(&dtype.to_string());
-                let product = request.flops as f64 / rate.map_or(1e12, |rate| rate.value);
+                let product = request.flops as f64 / rate.map_or(1e12, |rate| rate.value) * 1e9;
                 let bytes = |types: &[graph::Type], indices: &Indices| -> u64 {
                     let indices = indices.of(types.len());
                     indices.iter().map(|&i| types[usize::from(i)].bytes() as u64).sum()
                 };
                 let epilogue = bytes(request.inputs, &rule.epilogue_inputs)
                     + bytes(&request.node.outputs, &rule.epilogue_outputs);
-                (product + stream(epilogue)).max(moved)
+                (product + self.stream(epilogue)).max(moved)
             }
             Some((_, bound)) => {
                 let head = request.inputs.first().map_or(0, |ty| ty.shape.last());
@@ -230,12 +282,19 @@ impl Table {
                     Bound::AttentionForward => rates.forward_flops_per_second,
                     _ => rates.backward_flops_per_second,
                 });
-                (request.flops as f64 / rate).max(moved)
+                (request.flops as f64 / rate * 1e9).max(moved)
             }
-        };
-        let kernels = rule.map_or(self.elementwise.kernels, |rule| rule.kernels);
-        (self.launch_ns.value * f64::from(kernels) + seconds * 1e9) as u64
+        }
     }
+}
+
+/// The rule's column sum, where the node yields it.
+fn column_sum(rule: &Rule, request: &Request<'_>) -> Option<ColumnSum> {
+    rule.column_sum.filter(|sum| sum.output < request.node.outputs.len())
+}
+
+fn kernels(rule: &Rule, request: &Request<'_>) -> u32 {
+    rule.kernels + u32::from(column_sum(rule, request).is_some())
 }
 
 impl Target for Table {
@@ -271,7 +330,7 @@ impl Target for Table {
             nanoseconds: 0,
         };
         if let Kind::Collective(_) = node.kind {
-            let nanoseconds = interpolate(self.points(request.ranks), request.bytes);
+            let nanoseconds = interpolate(self.points(name, request.ranks), request.bytes);
             return vec![Candidate { id: format!("nccl:{name}"), nanoseconds, ..blank }];
         }
         if host::is_elementwise(node) {
@@ -288,14 +347,17 @@ impl Target for Table {
         let candidate = |rule: &Rule| Candidate {
             id: rule.id.clone(),
             workspace: rule.workspace,
-            kernels: rule.kernels,
+            kernels: kernels(rule, request),
+            deterministic: rule.deterministic,
             strided_inputs: rule.strided_inputs.of(inputs),
             strided_outputs: rule.strided_outputs.of(outputs),
             reuse: rule.reuse.clone(),
             nanoseconds: self.nanoseconds(request, Some(rule)),
             ..blank.clone()
         };
-        rules.map(candidate).collect()
+        let mut candidates: Vec<Candidate> = rules.map(candidate).collect();
+        candidates.sort_by_key(|candidate| candidate.nanoseconds);
+        candidates
     }
 }
 
