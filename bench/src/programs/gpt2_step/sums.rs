@@ -133,3 +133,69 @@ impl Sums {
         self.up[layer]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const SIZE: Size = Size {
+        layers: 3,
+        width: 768,
+        heads: 12,
+        batch: 2,
+        seq: 128,
+        vocabulary: 1000,
+        columns: 1024,
+    };
+
+    #[test]
+    fn every_bias_gain_and_shift_is_summed_once_unless_a_product_does_it() {
+        let layout = Layout::new(&SIZE);
+        let cases = [
+            (InnerGradient::Kernel, false, vec![]),
+            (InnerGradient::EpilogueAndKernel, true, vec!["attn.c_attn.bias"]),
+            (InnerGradient::BothInEpilogue, false, vec!["mlp.c_fc.bias"]),
+            (
+                InnerGradient::EpilogueAndWeightGradient,
+                true,
+                vec!["attn.c_attn.bias", "mlp.c_fc.bias"],
+            ),
+        ];
+        for (inner, qkv_sums_in_weight_gradient, by_products) in cases {
+            let choices = Choices {
+                projection_adds_residual: true,
+                down_adds_residual: true,
+                inner,
+                qkv_sums_in_weight_gradient,
+            };
+            let sums = Sums::new(&SIZE, &layout, &choices, Grids::filling(132)).unwrap();
+            let expected: BTreeSet<i64> = layout
+                .slots
+                .iter()
+                .filter(|slot| {
+                    slot.shape.len() == 1 && !by_products.iter().any(|n| slot.name.ends_with(n))
+                })
+                .flat_map(|slot| (slot.first..slot.first + slot.len()).step_by(SIZE.width))
+                .map(|first| first as i64)
+                .collect();
+            let slots: Vec<i64> = sums.table.iter().map(|row| row[3]).filter(|s| *s >= 0).collect();
+            assert_eq!(slots.len(), expected.len(), "{inner:?}: a slot is summed twice");
+            assert_eq!(slots.into_iter().collect::<BTreeSet<_>>(), expected, "{inner:?}");
+            for [first, stride, count, _] in &sums.table {
+                let end = first + (count - 1) * stride + SIZE.width as i64;
+                assert!(end <= sums.elements as i64, "{inner:?}: parts end at {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn slots_are_aligned_and_do_not_overlap() {
+        let layout = Layout::new(&SIZE);
+        for pair in layout.slots.windows(2) {
+            assert!(pair[0].first + pair[0].len() <= pair[1].first, "{}", pair[1].name);
+            assert!(pair[1].first.is_multiple_of(128), "{}", pair[1].name);
+        }
+    }
+}

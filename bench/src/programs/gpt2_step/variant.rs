@@ -53,9 +53,10 @@ impl FromStr for Variant {
             match part.split_once('=') {
                 None if part == "two-lanes" => variant.two_lanes = true,
                 None if part == "quick" => variant.quick = true,
-                Some(("side", count)) => variant.side = Some(count.parse()?),
-                Some(("beside", count)) => variant.beside = Some(count.parse()?),
-                Some(("residual", how)) => variant.adds_residual = Some(how == "matmul"),
+                Some(("side", count)) => variant.side = Some(number(part, count)?),
+                Some(("beside", count)) => variant.beside = Some(number(part, count)?),
+                Some(("residual", "matmul")) => variant.adds_residual = Some(true),
+                Some(("residual", "norm")) => variant.adds_residual = Some(false),
                 Some(("inner", how)) => {
                     variant.inner =
                         Some(InnerGradient::from_str(how, true).map_err(anyhow::Error::msg)?);
@@ -67,6 +68,13 @@ impl FromStr for Variant {
             }
         }
         Ok(variant)
+    }
+}
+
+fn number(part: &str, count: &str) -> Result<u32> {
+    match count.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => bail!("{part:?} of a variant: expected a number of at least 1"),
     }
 }
 
@@ -95,6 +103,13 @@ mod tests {
             let expected = Variant { label: text.into(), ..expected };
             assert_eq!(text.parse::<Variant>().unwrap(), expected, "{text}");
         }
-        assert!("three-lanes".parse::<Variant>().is_err());
+        for (text, part) in [
+            ("three-lanes", "unknown part \"three-lanes\""),
+            ("residual=both", "unknown part \"residual=both\""),
+            ("beside=0", "\"beside=0\" of a variant: expected a number of at least 1"),
+        ] {
+            let error = text.parse::<Variant>().unwrap_err().to_string();
+            assert!(error.starts_with(part), "{error}");
+        }
     }
 }
