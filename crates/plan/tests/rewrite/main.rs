@@ -6,5 +6,6 @@
 mod fusing;
 mod models;
 mod parallel;
+mod random;
 mod support;
 mod training;

@@ -1,5 +1,7 @@
 //! A tiny GPT-2, traced as the zoo's, with dropout, tied head and optional recomputation. Knows no expectations.
 
+use std::rc::Rc;
+
 use graph::{
     DType, Initial, Program, Tensor, Type, names,
     reference::Named,
@@ -135,7 +137,7 @@ fn tokens(samples: usize, step: usize) -> (Named, Vec<f64>) {
 /// A run of the model on one rank.
 pub fn gpt_run(program: fn(usize) -> Program) -> Run {
     Run {
-        program,
+        program: Rc::new(program),
         options: small_buckets(),
         patterns: vec!["elementwise"],
         samples: 8,

@@ -1,6 +1,6 @@
 //! Small models, a target that names patterns, and a training run by reference evaluation. Knows no expectations.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, rc::Rc};
 
 use graph::{
     Attribute, DType, Initial, Kind, Program, Tensor, Type, names,
@@ -76,7 +76,7 @@ impl Optimizer for Momentum {
 /// How a run feeds its functions.
 #[derive(Clone)]
 pub struct Run {
-    pub program: fn(usize) -> Program,
+    pub program: Rc<dyn Fn(usize) -> Program>,
     pub options: Options,
     pub patterns: Vec<&'static str>,
     pub samples: usize,
@@ -259,7 +259,7 @@ pub fn perceptron_batch(samples: usize, step: usize) -> (Named, Vec<f64>) {
 /// A run of the perceptron on one rank; buckets are small, so that there are several.
 pub fn perceptron_run() -> Run {
     Run {
-        program: perceptron,
+        program: Rc::new(perceptron),
         options: small_buckets(),
         patterns: vec!["elementwise"],
         samples: 8,

@@ -184,7 +184,7 @@ fn a_parameter_that_the_loss_does_not_read_stays() {
         program
     }
     let mut run = perceptron_run();
-    run.program = program;
+    run.program = std::rc::Rc::new(program);
     for (case, found) in everywhere(&run) {
         assert_eq!(found.tensors["unused"], [3.0; 5], "{case}");
         assert!(!found.tensors.contains_key("unused#velocity"), "{case}");
