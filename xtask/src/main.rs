@@ -5,6 +5,7 @@
 mod tidy;
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
@@ -13,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 const USAGE: &str = "usage: cargo xtask <command>
 
-  test   format, lints, tests, doc tests, documentation, tidy rules, dependency rules
+  test   format, lints, tests, doc tests, examples, documentation, tidy rules, dependency rules
   tidy   the tidy rules alone: arrows, lists, file headers and sizes, paths named in documents
 
 COUNTERPOINT_STRICT=1 makes a missing optional tool (nextest, deny) a failure.";
@@ -66,6 +67,7 @@ fn test() -> Result<()> {
         cargo(&["test", "--workspace", "--lib", "--bins", "--tests", "--examples"])?;
     }
     cargo(&["test", "--workspace", "--doc", "--quiet"])?;
+    examples()?;
     documentation()?;
     if has("deny", strict)? {
         cargo(&["deny", "--log-level", "error", "check", "bans", "licenses", "sources"])?;
@@ -74,19 +76,34 @@ fn test() -> Result<()> {
     Ok(())
 }
 
+/// Tests and runs the crates outside the workspace, as their authors would.
+fn examples() -> Result<()> {
+    for entry in fs::read_dir(root().join("examples"))? {
+        let folder = entry?.path();
+        for arguments in [["test", "--quiet"], ["run", "--quiet"]] {
+            let mut command = Command::new("cargo");
+            let manifest = folder.join("Cargo.toml");
+            command.args(arguments).arg("--manifest-path").arg(manifest);
+            // One folder of its own for all examples: the workspace's lock file has other versions.
+            run(command.env("CARGO_TARGET_DIR", root().join("target/examples")))?;
+        }
+    }
+    Ok(())
+}
+
 fn documentation() -> Result<()> {
     let mut command = Command::new("cargo");
     command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings");
-    run(command)
+    run(&mut command)
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new("cargo");
     command.args(arguments);
-    run(command)
+    run(&mut command)
 }
 
-fn run(mut command: Command) -> Result<()> {
+fn run(command: &mut Command) -> Result<()> {
     command.current_dir(root());
     let line = format!("{command:?}").replace('"', "");
     say(&format!("> {line}"));

@@ -1,3 +1,7 @@
-//! The `counterpoint` command: one file per subcommand. Knows no rules, formats or kernels of its own.
+//! The `counterpoint` program. Knows nothing: the library of this crate does.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}

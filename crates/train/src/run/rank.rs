@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    ops::Range,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -125,11 +126,32 @@ impl Worker<'_> {
         }
         self.executable.record(self.job.record);
         self.last_end = Instant::now();
+        let ended = self.steps(steps, &mut loader, control);
+        if self.job.record {
+            self.take_timeline();
+        }
+        self.executable.record(false);
+        if let Err(error @ Error::NotANumber { .. }) = ended {
+            self.save(true)?;
+            return Err(self.with_checkpoint(error));
+        }
+        ended?;
+        self.validate()?;
+        self.save(true)
+    }
+
+    fn steps(
+        &mut self,
+        steps: Range<u64>,
+        loader: &mut Loader,
+        control: &Control,
+    ) -> Result<(), Error> {
+        let recipe = self.job.recipe;
         for step in steps.clone() {
             if !control.goes_on(step) {
                 break;
             }
-            self.submit(step, &mut loader)?;
+            self.submit(step, loader)?;
             let due =
                 |every: u64| every > 0 && (step + 1).is_multiple_of(every) && step + 1 < steps.end;
             let (validate, save) = (due(recipe.validation.every), due(recipe.checkpoint.every));
@@ -150,18 +172,7 @@ impl Worker<'_> {
                 self.last_end = Instant::now();
             }
         }
-        let ended = self.wait_for(0);
-        if self.job.record {
-            self.take_timeline();
-        }
-        self.executable.record(false);
-        if let Err(error @ Error::NotANumber { .. }) = ended {
-            self.save(true)?;
-            return Err(self.with_checkpoint(error));
-        }
-        ended?;
-        self.validate()?;
-        self.save(true)
+        self.wait_for(0)
     }
 
     fn submit(&mut self, step: u64, loader: &mut Loader) -> Result<(), Error> {
