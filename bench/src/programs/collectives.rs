@@ -213,6 +213,9 @@ fn applies(way: &Way, collective: Collective) -> bool {
 fn check(rank: &Rank, way: &Way, collective: Collective) -> Result<()> {
     const BYTES: usize = 4 << 20;
     let (context, stream) = (&rank.session.context, &rank.session.stream);
+    // The first call of a way prepares it, which NCCL cannot do while a stream is recorded.
+    collective.submit(way.communicator, &way.memory, BYTES, stream)?;
+    stream.synchronize()?;
     let graph =
         graph::capture(stream, || collective.submit(way.communicator, &way.memory, BYTES, stream))?;
     let mut graph = graph.instantiate()?;
