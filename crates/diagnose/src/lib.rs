@@ -7,6 +7,7 @@ pub mod align;
 pub mod classify;
 pub mod device;
 pub mod diagnosis;
+pub mod facts;
 pub mod finding;
 pub mod interval;
 pub mod job;

@@ -3,8 +3,34 @@
 //! A transcript mixes formats, so every line is offered to every grammar in the list; the first that knows it keeps
 //! it and says as facts what it means. Knows lines; the grammars know their formats.
 
+mod bindings;
+mod collect_env;
+mod device_monitor;
+mod infiniband;
+mod kernel;
+mod limits;
+mod memory_summary;
 mod nccl_log;
+mod nccl_tests;
+mod ncu_csv;
+mod nsys_stats;
+mod out_of_memory;
+mod packages;
+mod pci;
+mod peer_access;
+mod profiler_table;
+mod segments;
+mod services;
+mod smi_query;
+mod smi_table;
+mod smi_topology;
+mod steps;
 mod support;
+mod tables;
+mod traceback;
+mod transcript;
+mod warnings;
+mod watchdog;
 
 use std::io::{BufRead, BufReader};
 
@@ -20,7 +46,9 @@ pub trait Grammar {
     fn name(&self) -> &'static str;
 
     /// Takes a line if it is of this format and states what it means; `false` leaves it to the next grammar.
-    fn line(&mut self, line: &Line, context: &mut Context<'_>) -> bool;
+    ///
+    /// `text` is the line without a launcher's tag; facts quote `line`.
+    fn line(&mut self, text: &str, line: &Line, context: &mut Context<'_>) -> bool;
 
     /// The input has ended.
     fn end(&mut self, context: &mut Context<'_>) {
@@ -32,7 +60,35 @@ pub trait Grammar {
 type Maker = fn() -> Box<dyn Grammar>;
 
 /// All grammars in order of precedence.
-const GRAMMARS: &[Maker] = &[|| Box::new(nccl_log::NcclLog)];
+const GRAMMARS: &[Maker] = &[
+    || Box::new(transcript::Transcript),
+    || Box::new(nccl_log::NcclLog),
+    || Box::new(watchdog::Watchdog::default()),
+    || Box::new(out_of_memory::OutOfMemory),
+    || Box::new(nccl_tests::NcclTests::default()),
+    || Box::new(bindings::Bindings),
+    || Box::new(traceback::Traceback::default()),
+    || Box::new(warnings::Warnings::default()),
+    || Box::new(limits::Limits::default()),
+    || Box::new(kernel::Kernel),
+    || Box::new(services::Services::default()),
+    || Box::new(packages::Packages::default()),
+    || Box::new(pci::Pci::default()),
+    || Box::new(infiniband::Infiniband::default()),
+    || Box::new(peer_access::PeerAccess::default()),
+    || Box::new(smi_table::SmiTable::default()),
+    || Box::new(collect_env::CollectEnv::default()),
+    || Box::new(smi_query::SmiQuery::default()),
+    || Box::new(smi_topology::SmiTopology::default()),
+    || Box::new(device_monitor::DeviceMonitor::default()),
+    || Box::new(memory_summary::MemorySummary::default()),
+    || Box::new(segments::Segments::default()),
+    || Box::new(profiler_table::ProfilerTable::default()),
+    || Box::new(nsys_stats::NsysStats::default()),
+    || Box::new(ncu_csv::NcuCsv::default()),
+    || Box::new(tables::Tables::default()),
+    || Box::new(steps::Steps),
+];
 
 /// Longer lines are cut here.
 const LINE_BYTES: usize = 64 << 10;
@@ -67,7 +123,7 @@ impl Reader for Text {
 /// Where no grammar knew any line.
 pub fn read(input: Input) -> Result<(Timeline, &'static str), ReadError> {
     let mut timeline = Timeline::new();
-    let mut seen = support::Seen::new();
+    let mut memory = support::Memory::default();
     let mut grammars: Vec<(Box<dyn Grammar>, u64)> =
         GRAMMARS.iter().map(|make| (make(), 0)).collect();
     let mut lines = BufReader::with_capacity(1 << 20, input.into_reader());
@@ -89,16 +145,17 @@ pub fn read(input: Input) -> Result<(Timeline, &'static str), ReadError> {
             continue;
         }
         let line = Line { number, text };
-        let mut context = Context::new(&mut timeline, &mut seen);
+        let tagged = support::untag(&line.text);
+        let mut context = Context::new(&mut timeline, &mut memory, tagged.rank);
         let known = grammars.iter_mut().find_map(|(grammar, count)| {
-            let known = grammar.line(&line, &mut context);
+            let known = grammar.line(tagged.text, &line, &mut context);
             *count += u64::from(known);
             known.then_some(())
         });
         unknown += u64::from(known.is_none());
     }
     for (grammar, _) in &mut grammars {
-        grammar.end(&mut Context::new(&mut timeline, &mut seen));
+        grammar.end(&mut Context::new(&mut timeline, &mut memory, None));
     }
     let best = grammars.iter().max_by_key(|(_, count)| *count);
     let Some(name) = best.filter(|(_, count)| *count > 0).map(|(grammar, _)| grammar.name()) else {

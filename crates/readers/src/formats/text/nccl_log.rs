@@ -2,7 +2,10 @@
 //!
 //! Facts, each of the process `host:pid` that printed the line:
 //! `nccl.version`; `nccl.env` ("NAME=VALUE"); `nccl.network` ("Socket", "IB", "AWS Libfabric"); `nccl.network.socket`
-//! and `nccl.network.ib` (interfaces as listed); `nccl.network.ib.none`; `nccl.plugin` (a plugin's own line);
+//! and `nccl.network.ib` (interfaces as listed); `nccl.network.ib.none`; `nccl.network.interface`,
+//! `nccl.bootstrap.interface` and `nccl.oob.interface` ("NAME ADDRESS"); `cuda.driver_version` ("12040");
+//! `nccl.network.ib.completion_status` (of a failed work request); `nccl.connect.failed` (the address);
+//! `nccl.topology.nodes`, `nccl.topology.local_ranks`; `nccl.plugin` (a plugin's own line);
 //! `nccl.transport` ("P2P/CUMEM", "SHM/direct/direct", "NET/Socket/0"); `nccl.gdr` ("enabled" or "disabled" with its
 //! line); `nccl.p2p` (why peers are unreachable); `nccl.channels`; `nccl.affinity`; `nccl.init` ("start" or "complete");
 //! `nccl.init.nranks`; `nccl.init.NAME_seconds`; `nccl.topology` (a link of the dump); `nccl.warning`; `nccl.error`
@@ -41,23 +44,80 @@ impl Grammar for NcclLog {
         "nccl-log"
     }
 
-    fn line(&mut self, line: &Line, context: &mut Context<'_>) -> bool {
-        let text = &line.text;
-        let Some((head, level, message)) = split(text) else {
+    fn line(&mut self, text: &str, line: &Line, context: &mut Context<'_>) -> bool {
+        let pieces = pieces(text);
+        if pieces.is_empty() {
             // Printed without a prefix, by rank 0 alone.
             let Some(version) = text.trim().strip_prefix("NCCL version ") else { return false };
             let process = (context.timeline.processes.len() == 1).then_some(0);
             context.fact_once(process, "nccl.version", version.trim(), line);
             return true;
-        };
-        let process = prefix(head).map(|(host, pid)| context.process(host, pid));
-        if level == "WARN" {
-            context.fact(process, "nccl.warning", message, line);
-        } else {
-            info(process, message, line, context);
+        }
+        for piece in pieces {
+            let Some((head, level, message)) = split(piece) else { continue };
+            let process = prefix(head).and_then(|(host, pid)| context.process(host, pid));
+            if level == "WARN" {
+                warning(process, message, line, context);
+            } else {
+                info(process, message, line, context);
+            }
         }
         true
     }
+}
+
+/// The messages of a line: several where processes wrote at once.
+fn pieces(text: &str) -> Vec<&str> {
+    let mut starts = vec![];
+    for level in ["NCCL INFO ", "NCCL WARN ", "NCCL TRACE ", "NCCL CALL "] {
+        starts.extend(text.match_indices(level).map(|(at, _)| at));
+    }
+    starts.sort_unstable();
+    if starts.len() < 2 {
+        return if split(text).is_some() { vec![text] } else { vec![] };
+    }
+    let mut pieces = vec![];
+    let mut from = 0;
+    for pair in starts.windows(2) {
+        // The next prefix begins at its `HOST:PID:TID`, the last such word before the level.
+        let gap = &text[pair[0]..pair[1]];
+        let word = gap.split_whitespace().rev().find(|word| {
+            let mut parts = word.rsplitn(3, ':');
+            let number = |part: Option<&str>| part.is_some_and(|p| p.parse::<i64>().is_ok());
+            number(parts.next()) && number(parts.next()) && parts.next().is_some()
+        });
+        let Some(word) = word else { continue };
+        let to = word.as_ptr() as usize - text.as_ptr() as usize;
+        pieces.push(&text[from..to]);
+        from = to;
+    }
+    pieces.push(&text[from..]);
+    pieces
+}
+
+/// A warning, and what its text gives away by numbers.
+fn warning(process: Option<u32>, message: &str, line: &Line, context: &mut Context<'_>) {
+    context.fact(process, "nccl.warning", message, line);
+    if let Some(status) = completion_status(message) {
+        context.fact(process, "nccl.network.ib.completion_status", status, line);
+    }
+    if message.contains("onnect to ") && message.contains("failed") {
+        let address = after(message, "onnect to ").and_then(|rest| rest.split(['<', ' ']).next());
+        if let Some(address) = address {
+            context.fact(process, "nccl.connect.failed", address, line);
+        }
+    }
+}
+
+/// The status of a failed work completion: `error 12`, `status=12`, `status=IBV_WC_RETRY_EXC_ERR(12)`.
+fn completion_status(message: &str) -> Option<i64> {
+    let rest = after(message, "Got completion ")?;
+    let number = after(rest, "status=").or_else(|| after(rest, "error "))?;
+    let number = match number.split_once('(') {
+        Some((name, inside)) if name.starts_with("IBV_") => inside,
+        _ => number,
+    };
+    leading_number(number).map(|status| status as i64)
 }
 
 /// Splits a line at ` NCCL INFO ` and its kin: what stands before, the level, the message.
@@ -85,7 +145,7 @@ fn prefix(head: &str) -> Option<(&str, i64)> {
 
 fn info(process: Option<u32>, message: &str, line: &Line, context: &mut Context<'_>) {
     if let Some((name, value)) = message.split_once(" set by environment to ") {
-        let value = value.trim_end_matches('.');
+        let value = value.trim_end().trim_end_matches('.');
         context.fact_once(process, "nccl.env", &format!("{name}={value}"), line);
     } else if let Some(value) = message.strip_prefix("NCCL_IB_HCA set to ") {
         context.fact_once(process, "nccl.env", &format!("NCCL_IB_HCA={value}"), line);
@@ -95,10 +155,35 @@ fn info(process: Option<u32>, message: &str, line: &Line, context: &mut Context<
         context.fact_once(process, "nccl.network", network, line);
     } else if let Some(rest) = message.strip_prefix("NET/Socket : Using [0]") {
         context.fact_once(process, "nccl.network.socket", &format!("[0]{rest}"), line);
+        for (name, address) in interfaces(rest) {
+            context.fact_once(
+                process,
+                "nccl.network.interface",
+                &format!("{name} {address}"),
+                line,
+            );
+        }
     } else if message.contains("NET/IB : No device found") {
         context.fact_once(process, "nccl.network.ib.none", "no device found", line);
     } else if let Some(rest) = message.strip_prefix("NET/IB : Using [0]") {
         context.fact_once(process, "nccl.network.ib", &format!("[0]{rest}"), line);
+        if let Some((name, address)) = after(rest, "OOB ").and_then(interface) {
+            context.fact_once(process, "nccl.oob.interface", &format!("{name} {address}"), line);
+        }
+    } else if let Some(rest) =
+        message.strip_prefix("Bootstrap : Using ").or(message.strip_prefix("Bootstrap: Using "))
+    {
+        let first = rest.trim_start_matches("[0]");
+        if let Some((name, address)) = interface(first) {
+            context.fact_once(
+                process,
+                "nccl.bootstrap.interface",
+                &format!("{name} {address}"),
+                line,
+            );
+        }
+    } else if let Some(version) = message.strip_prefix("cudaDriverVersion ") {
+        context.fact_once(process, "cuda.driver_version", version.trim(), line);
     } else if message.starts_with("NET/OFI") || message.contains("NET/Plugin") {
         context.fact_once(process, "nccl.plugin", message, line);
     } else if message.contains("GPU Direct RDMA") || message.contains("GPUDirect RDMA") {
@@ -113,6 +198,12 @@ fn info(process: Option<u32>, message: &str, line: &Line, context: &mut Context<
         context.fact_once(process, "nccl.affinity", mask, line);
     } else if let Some(timings) = message.strip_prefix("Init timings") {
         init_timings(process, timings, line, context);
+    } else if message.contains(" nNodes ") && message.contains(" localRanks ") {
+        let number = |name: &str| after(message, name).and_then(leading_number).map(|n| n as i64);
+        if let (Some(nodes), Some(local)) = (number(" nNodes "), number(" localRanks ")) {
+            context.fact(process, "nccl.topology.nodes", nodes, line);
+            context.fact(process, "nccl.topology.local_ranks", local, line);
+        }
     } else if message.contains(" rank ") && message.contains("Init ") {
         communicator(process, message, line, context);
     } else if message.contains(" coll channels,") {
@@ -127,6 +218,21 @@ fn info(process: Option<u32>, message: &str, line: &Line, context: &mut Context<
     } else if TELLING.iter().any(|text| message.contains(text)) {
         context.fact_once(process, "nccl.info", message, line);
     }
+}
+
+/// Interfaces of `eth0:10.0.0.1<0> [1]br-a:172.18.0.1<0>`, the first index cut off.
+fn interfaces(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.split_whitespace().filter_map(|word| {
+        let word = word.split_once(']').map_or(word, |(_, rest)| rest);
+        interface(word)
+    })
+}
+
+/// Name and address of `eth0:10.0.0.1<0>`.
+fn interface(text: &str) -> Option<(&str, &str)> {
+    let (name, rest) = text.split_once(':')?;
+    let (address, _) = rest.split_once('<')?;
+    (!name.is_empty() && !name.contains(' ')).then_some((name, address))
 }
 
 /// `FILE:LINE -> CODE`, the trail an error leaves.
@@ -146,7 +252,7 @@ fn communicator(process: Option<u32>, message: &str, line: &Line, context: &mut 
     }
     // The first communicator of a process is the whole job's; later ones are parts of it.
     if let (Some(index), Some(rank)) = (process, number(" rank ")) {
-        let own = &mut context.timeline.processes[index as usize];
+        let Some(own) = context.timeline.processes.get_mut(index as usize) else { return };
         if own.rank.is_none() {
             own.rank = u32::try_from(rank).ok();
         }
