@@ -63,7 +63,7 @@ type Maker = fn() -> Box<dyn Grammar>;
 const GRAMMARS: &[Maker] = &[
     || Box::new(transcript::Transcript),
     || Box::new(nccl_log::NcclLog),
-    || Box::new(watchdog::Watchdog::default()),
+    || Box::new(watchdog::Watchdog),
     || Box::new(out_of_memory::OutOfMemory),
     || Box::new(nccl_tests::NcclTests::default()),
     || Box::new(bindings::Bindings),

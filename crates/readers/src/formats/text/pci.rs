@@ -35,12 +35,11 @@ impl Grammar for Pci {
             return true;
         }
         let command = context.command();
-        if command.contains("grep -c") && (command.contains("SrcValid+") || command.contains("ACS"))
-        {
-            if let Ok(count) = trimmed.parse::<i64>() {
-                context.fact(None, "pcie.acs.enabled_count", count, line);
-                return true;
-            }
+        let counted = command.contains("grep -c")
+            && (command.contains("SrcValid+") || command.contains("ACS"));
+        if let (true, Ok(count)) = (counted, trimmed.parse::<i64>()) {
+            context.fact(None, "pcie.acs.enabled_count", count, line);
+            return true;
         }
         if let Some(address) = address(trimmed) {
             let lower = trimmed.to_lowercase();

@@ -45,7 +45,7 @@ impl Grammar for Tables {
         }
         context.fact(None, "table.row", cells[0], line);
         for (column, cell) in self.columns.iter().zip(&cells).skip(1) {
-            if let Some(value) = number(&cell).filter(|_| !column.is_empty()) {
+            if let Some(value) = number(cell).filter(|_| !column.is_empty()) {
                 context.fact(None, &format!("table.cell.{column}"), value, line);
             }
         }

@@ -14,7 +14,7 @@ use super::{
 };
 
 /// The grammar.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Watchdog;
 
 impl Grammar for Watchdog {
