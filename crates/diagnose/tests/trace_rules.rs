@@ -1,0 +1,273 @@
+//! Every rule on recorded steps with a job that has its cause and one that has not.
+//!
+//! Costs are held against what the scene would take without the cause, which is known by making it so.
+
+mod scene;
+
+use diagnose::{
+    diagnosis::{Diagnosis, diagnose},
+    job::Job,
+};
+use scene::{Act, Scene};
+
+const GEMM: &str = "nvjet_tst_128x256_64x4_2x1_v_bz_TNT";
+const BUCKET: u64 = 25 << 20;
+
+/// A step of a healthy data-parallel job: 40 kernels of half a millisecond, two buckets hidden under them.
+fn healthy() -> Vec<Act> {
+    let mut acts = vec![Act::Host(30)];
+    for kernel in 0..40 {
+        acts.push(Act::Kernel(GEMM, 500));
+        acts.push(Act::Host(20));
+        if kernel == 20 || kernel == 30 {
+            acts.push(Act::AllReduce(BUCKET, 110));
+        }
+    }
+    acts.push(Act::Join);
+    acts.push(Act::Kernel("void at::native::multi_tensor_apply_kernel<FusedAdam>", 900));
+    acts
+}
+
+/// Five steps in which `acts` says what each rank does.
+fn job(ranks: usize, acts: impl Fn(u32) -> Vec<Act>) -> Job {
+    let mut scene = Scene::new(ranks);
+    for _ in 0..5 {
+        scene.step(&acts);
+    }
+    scene.job()
+}
+
+/// Mean milliseconds of a counted step.
+fn step(job: &Job) -> f64 {
+    job.mean_step() / 1e6
+}
+
+/// The first finding's id, ranks and cost against what the job without the cause would save.
+fn check(with: Job, without: &Job, id: &str, ranks: &[u32]) -> Diagnosis {
+    assert!(with.replay_is_usable(), "{:?}", with.unchanged);
+    let diagnosis = diagnose(&with);
+    let ids: Vec<&str> = diagnosis.findings.iter().map(|finding| finding.id).collect();
+    let first = diagnosis.findings.first().unwrap_or_else(|| panic!("{id} expected, none found"));
+    assert_eq!((first.id, first.ranks.as_slice()), (id, ranks), "{ids:?}");
+    assert!(!first.evidence.is_empty());
+    let (cost, saved) = (first.cost.expect("a cost"), step(&with) - step(without));
+    let near = 0.25 * saved + 0.3;
+    assert!(cost.low - near <= saved && saved <= cost.high + near, "{id}: {cost:?} for {saved} ms");
+    diagnosis
+}
+
+#[test]
+fn a_healthy_job_has_no_findings() {
+    for ranks in [1, 2, 4] {
+        let healthy = job(ranks, |_| healthy());
+        let diagnosis = diagnose(&healthy);
+        assert!(diagnosis.findings.is_empty(), "{:?}", diagnosis.findings);
+        assert!(diagnosis.sentence.starts_with("Nothing above 2 % is lost to waiting"));
+        assert!(healthy.replay_is_usable(), "{:?}", healthy.unchanged);
+        for accounted in &healthy.accounted {
+            let (start, end) = accounted.steps.window().unwrap();
+            assert_eq!(accounted.account.total(), end - start);
+        }
+    }
+}
+
+#[test]
+fn a_starved_loader_is_the_cause_of_all_ranks_that_wait_in_it() {
+    let starved = |wait: i64| {
+        move |_: u32| {
+            let mut acts = vec![Act::Loader(wait)];
+            acts.extend(healthy());
+            acts
+        }
+    };
+    check(job(2, starved(30_000)), &job(2, starved(50)), "data.loader_starved", &[0, 1]);
+}
+
+#[test]
+fn a_host_that_stalls_alone_is_late() {
+    let stalling = |rank: u32| {
+        let mut acts = if rank == 1 { vec![Act::Host(40_000)] } else { vec![] };
+        acts.extend(healthy());
+        acts
+    };
+    let diagnosis = check(job(2, stalling), &job(2, |_| healthy()), "rank.late_host", &[1]);
+    assert_eq!(diagnosis.findings.len(), 1, "{:?}", diagnosis.findings);
+}
+
+#[test]
+fn hosts_that_stall_together_are_not_late() {
+    let stalling = |_: u32| {
+        let mut acts = vec![Act::Host(40_000)];
+        acts.extend(healthy());
+        acts
+    };
+    check(job(2, stalling), &job(2, |_| healthy()), "cpu.host_stall", &[0, 1]);
+}
+
+#[test]
+fn a_host_that_issues_slowly_bounds_the_step() {
+    let slow = |gap: i64| {
+        move |_: u32| {
+            let mut acts = vec![];
+            for kernel in 0..200 {
+                acts.push(Act::Kernel(GEMM, 20));
+                acts.push(Act::Inside("aten::mul", gap));
+                if kernel == 100 {
+                    acts.push(Act::AllReduce(BUCKET, 110));
+                }
+            }
+            acts.push(Act::Join);
+            acts
+        }
+    };
+    check(job(2, slow(150)), &job(2, slow(1)), "cpu.launch_bound", &[0, 1]);
+}
+
+#[test]
+fn allocation_in_every_step_names_the_emptied_cache() {
+    let thrash = |on: bool| {
+        move |_: u32| {
+            let mut acts = vec![];
+            for act in healthy() {
+                if on && matches!(act, Act::Kernel(..)) {
+                    acts.push(Act::Malloc(900));
+                }
+                acts.push(act);
+            }
+            if on {
+                acts.extend((0..41).map(|_| Act::Free(100)));
+            }
+            acts
+        }
+    };
+    let with = job(2, thrash(true));
+    let diagnosis = check(with, &job(2, thrash(false)), "memory.allocator_stall", &[0, 1]);
+    assert!(diagnosis.findings[0].remedy.text.contains("empty_cache"));
+}
+
+#[test]
+fn a_value_read_in_every_step_costs_what_the_queue_needs_to_fill_again() {
+    let reading = |read: bool| {
+        move |_: u32| {
+            let mut acts = healthy();
+            if read {
+                acts.push(Act::Item);
+                acts.push(Act::Inside("aten::add", 2_500));
+            } else {
+                acts.push(Act::Inside("aten::add", 2_500));
+            }
+            acts
+        }
+    };
+    check(job(2, reading(true)), &job(2, reading(false)), "sync.item_per_step", &[0, 1]);
+    // A read that is hidden, because the host is ahead, costs nothing and is no finding.
+    let hidden = job(2, |_| {
+        let mut acts = healthy();
+        acts.insert(1, Act::Item);
+        acts
+    });
+    assert!(diagnose(&hidden).findings.iter().all(|f| f.cost.is_none_or(|c| c.estimate < 1.0)));
+}
+
+#[test]
+fn pageable_batches_are_found_and_priced() {
+    let with = job(2, |_| {
+        let mut acts = vec![Act::Upload(150_000_000, 30_000)];
+        acts.extend(healthy());
+        acts
+    });
+    let without = job(2, |_| {
+        let mut acts = vec![Act::Kernel("Memcpy HtoD (Pinned -> Device)", 3_000)];
+        acts.extend(healthy());
+        acts
+    });
+    check(with, &without, "copy.pageable_blocking", &[0, 1]);
+}
+
+#[test]
+fn a_checkpoint_of_one_rank_blocks_the_others() {
+    let with = job(2, |rank| {
+        let mut acts = healthy();
+        if rank == 0 {
+            acts.extend((0..40).map(|_| Act::Download(16_000_000, 1_500)));
+            acts.push(Act::Host(100_000));
+        }
+        acts
+    });
+    check(with, &job(2, |_| healthy()), "rank.blocking_checkpoint", &[0]);
+}
+
+#[test]
+fn one_bucket_after_the_backward_pass_is_not_overlapped() {
+    let with = job(2, |_| {
+        let mut acts: Vec<Act> =
+            healthy().into_iter().filter(|act| !matches!(act, Act::AllReduce(..))).collect();
+        let join = acts.iter().position(|act| matches!(act, Act::Join)).unwrap();
+        acts.insert(join, Act::AllReduce(2_000_000_000, 8_000));
+        acts
+    });
+    let diagnosis = diagnose(&with);
+    assert_eq!(diagnosis.findings[0].id, "comm.not_overlapped", "{:?}", diagnosis.findings);
+    assert_eq!(diagnosis.findings[0].ranks, [0, 1]);
+}
+
+#[test]
+fn a_slow_link_is_found_where_the_device_has_a_fast_one() {
+    let link = |transfer: i64| {
+        move |_: u32| {
+            let mut acts = vec![];
+            for act in healthy() {
+                acts.push(match act {
+                    Act::AllReduce(bytes, _) => Act::AllReduce(bytes, transfer),
+                    other => other,
+                });
+            }
+            acts
+        }
+    };
+    check(job(2, link(20_000)), &job(2, link(105)), "comm.slow_transport", &[0, 1]);
+}
+
+#[test]
+fn matrix_products_on_the_ordinary_units_are_found() {
+    let with = job(2, |_| {
+        let slow = |act| match act {
+            Act::Kernel(GEMM, length) => {
+                Act::Kernel("cutlass_80_simt_sgemm_128x256_8x4_nt_align1", length * 8)
+            }
+            other => other,
+        };
+        healthy().into_iter().map(slow).collect()
+    });
+    check(with, &job(2, |_| healthy()), "math.tf32_off", &[0, 1]);
+}
+
+#[test]
+fn tuning_inside_convolutions_is_found() {
+    let with = job(2, |_| {
+        let mut acts = vec![Act::Inside("aten::cudnn_convolution", 60_000)];
+        acts.extend(healthy());
+        acts
+    });
+    check(with, &job(2, |_| healthy()), "cudnn.benchmark_dynamic_shapes", &[0, 1]);
+}
+
+#[test]
+fn two_copies_of_one_rank_are_one_rank() {
+    let mut scene = Scene::new(2);
+    for _ in 0..5 {
+        scene.step(|_| healthy());
+    }
+    let mut inputs = scene.inputs();
+    inputs.pop();
+    let copy = diagnose::job::Input {
+        name: "copy.json".to_owned(),
+        format: "scene",
+        timeline: inputs[0].timeline.clone(),
+    };
+    inputs.push(copy);
+    let job = Job::new(inputs, vec![]);
+    assert_eq!(job.participants.len(), 1);
+    assert_eq!(job.set_aside.len(), 1);
+    assert!(diagnose(&job).findings.iter().all(|finding| finding.id != "rank.late_host"));
+}
