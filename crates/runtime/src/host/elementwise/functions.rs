@@ -233,13 +233,27 @@ fn convert(source: &Elements<'_>, out: &mut Bank, count: usize) {
 }
 
 #[inline(always)]
+#[expect(
+    clippy::needless_range_loop,
+    reason = "the vectoriser gives up on zipped iterators of long bodies"
+)]
 fn map<A: Copy, B>(x: &[A], out: &mut [B], f: impl Fn(A) -> B) {
-    out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x));
+    let x = &x[..out.len()];
+    for i in 0..out.len() {
+        out[i] = f(x[i]);
+    }
 }
 
 #[inline(always)]
+#[expect(
+    clippy::needless_range_loop,
+    reason = "the vectoriser gives up on zipped iterators of long bodies"
+)]
 fn map2<A: Copy, B>(a: &[A], b: &[A], out: &mut [B], f: impl Fn(A, A) -> B) {
-    out.iter_mut().zip(a).zip(b).for_each(|((out, &a), &b)| *out = f(a, b));
+    let (a, b) = (&a[..out.len()], &b[..out.len()]);
+    for i in 0..out.len() {
+        out[i] = f(a[i], b[i]);
+    }
 }
 
 fn select<T: Copy>(condition: &[u8], a: &[T], b: &[T], out: &mut [T]) {
