@@ -232,11 +232,8 @@ fn convert(source: &Elements<'_>, out: &mut Bank, count: usize) {
     }
 }
 
+/// Indexed rather than zipped: the vectoriser gives up on zipped iterators of long bodies.
 #[inline(always)]
-#[expect(
-    clippy::needless_range_loop,
-    reason = "the vectoriser gives up on zipped iterators of long bodies"
-)]
 fn map<A: Copy, B>(x: &[A], out: &mut [B], f: impl Fn(A) -> B) {
     let x = &x[..out.len()];
     for i in 0..out.len() {
@@ -244,11 +241,8 @@ fn map<A: Copy, B>(x: &[A], out: &mut [B], f: impl Fn(A) -> B) {
     }
 }
 
+/// As [`map`].
 #[inline(always)]
-#[expect(
-    clippy::needless_range_loop,
-    reason = "the vectoriser gives up on zipped iterators of long bodies"
-)]
 fn map2<A: Copy, B>(a: &[A], b: &[A], out: &mut [B], f: impl Fn(A, A) -> B) {
     let (a, b) = (&a[..out.len()], &b[..out.len()]);
     for i in 0..out.len() {
