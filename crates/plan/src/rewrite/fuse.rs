@@ -6,6 +6,7 @@
 
 mod cross_entropy;
 mod elementwise;
+mod embedding;
 mod groups;
 mod judge;
 mod layer_norm;
@@ -26,6 +27,7 @@ struct Pattern {
 
 const PATTERNS: &[Pattern] = &[
     Pattern { name: "cross_entropy_with_gradient", find: cross_entropy::with_gradient },
+    Pattern { name: "embedding_add", find: embedding::add },
     Pattern { name: "linear_gelu", find: linear::gelu },
     Pattern { name: "linear_add", find: linear::add },
     Pattern { name: "add_layer_norm", find: layer_norm::add },

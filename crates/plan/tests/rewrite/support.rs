@@ -18,9 +18,10 @@ use plan::{
 pub struct Names(pub Vec<&'static str>);
 
 /// All patterns that any target names.
-pub const PATTERNS: [&str; 9] = [
+pub const PATTERNS: [&str; 10] = [
     "elementwise",
     "cross_entropy_with_gradient",
+    "embedding_add",
     "linear_gelu",
     "linear_add",
     "add_layer_norm",

@@ -11,7 +11,8 @@ use super::groups::{Group, Groups, Views};
 pub(super) fn chains(graph: &Graph, groups: &mut Groups<'_>) {
     let mut clusters = Clusters::default();
     for id in graph.ids() {
-        let Some(shape) = elementwise(graph, id).filter(|_| groups.free(id)) else { continue };
+        let takes = groups.free(id) && !fills_slot(graph, groups, id);
+        let Some(shape) = elementwise(graph, id).filter(|_| takes) else { continue };
         let part = part(graph, id);
         let mut own = vec![id];
         let producers: BTreeSet<NodeId> =
@@ -50,6 +51,12 @@ fn part(graph: &Graph, id: NodeId) -> Origin {
         Origin::Reduction => Origin::Gradient,
         origin => origin,
     }
+}
+
+/// Whether a node sums into a gradient's slot: the producer of a summand may add to the slot itself.
+fn fills_slot(graph: &Graph, groups: &Groups<'_>, id: NodeId) -> bool {
+    let packed = |value| groups.users(value).iter().any(|&user| graph.node(user).is_op("pack"));
+    graph.node(id).is_op("accumulate") && packed(Value::new(id, 0))
 }
 
 /// The shape of an elementwise node all of whose inputs broadcast to it.
