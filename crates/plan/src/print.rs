@@ -70,6 +70,10 @@ fn step_text(function: &FunctionPlan, graph: &Graph, step: &Step) -> String {
     if let Some(workspace) = step.workspace {
         let _ = write!(text, " workspace b{}", workspace.0);
     }
+    if !step.accumulates.is_empty() {
+        let ports: Vec<String> = step.accumulates.iter().map(u16::to_string).collect();
+        let _ = write!(text, " adds {}", ports.join(" "));
+    }
     if !step.waits.is_empty() {
         let waits: Vec<String> = step.waits.iter().map(|wait| wait.0.to_string()).collect();
         let _ = write!(text, " waits {}", waits.join(" "));

@@ -19,6 +19,7 @@ struct Planted {
     communication: usize,
     stride: usize,
     early: usize,
+    sum: usize,
 }
 
 #[test]
@@ -46,6 +47,7 @@ fn honest_plans_are_accepted_and_every_planted_fault_is_found() {
         if options.overlap {
             remove_waits(&plan, |bad| expect_fault(bad, "a removed wait", &mut planted.wait));
         }
+        wrong_sums(&plan, |bad| expect_fault(bad, "a wrong sum", &mut planted.sum));
         for _ in 0..30 {
             overlap(&plan, &mut dice, |bad| expect_fault(bad, "an overlap", &mut planted.overlap));
         }
@@ -65,10 +67,15 @@ fn honest_plans_are_accepted_and_every_planted_fault_is_found() {
             });
         }
     }
-    let Planted { wait, overlap, communication, stride, early } = planted;
-    for (count, least) in
-        [(wait, 1000), (overlap, 1000), (communication, 300), (stride, 1000), (early, 300)]
-    {
+    let Planted { wait, overlap, communication, stride, early, sum } = planted;
+    for (count, least) in [
+        (wait, 1000),
+        (overlap, 1000),
+        (communication, 300),
+        (stride, 1000),
+        (early, 300),
+        (sum, 300),
+    ] {
         assert!(count >= least, "{planted:?}");
     }
 }
@@ -158,6 +165,24 @@ fn free_at_launch(plan: &Plan, dice: &mut Dice, mut found: impl FnMut(&Plan)) {
         (buffer.arena, buffer.offset) = (Arena::Communication, offset);
         found(&bad);
         return;
+    }
+}
+
+/// What is added overwrites, or is added elsewhere.
+fn wrong_sums(plan: &Plan, mut found: impl FnMut(&Plan)) {
+    for step in 0..plan.functions[0].steps.len() {
+        if plan.functions[0].steps[step].accumulates.is_empty() {
+            continue;
+        }
+        let mut bad = plan.clone();
+        bad.functions[0].steps[step].accumulates.clear();
+        found(&bad);
+        let mut bad = plan.clone();
+        let value = graph::Value::new(bad.functions[0].steps[step].node, 0);
+        if let Some(window) = bad.functions[0].windows.get_mut(&value) {
+            window.elements.offset += 1;
+            found(&bad);
+        }
     }
 }
 

@@ -71,7 +71,20 @@ impl<'a> Subject<'a> {
                 format!("step {index}: {} has no candidate {}", target.name(), step.candidate)
             })?);
         }
-        let roles = roles.map_err(|error| error.to_string())?;
+        let mut roles = roles.map_err(|error| error.to_string())?;
+        // A sum without a step is folded into the producer of one of its terms.
+        for id in graph.ids().filter(|&id| graph.node(id).is_op("accumulate")) {
+            if steps[id.index()].is_none() {
+                let adds = |value: &Value| {
+                    let writer = roles::written_value(graph, &roles, *value);
+                    let step = steps[writer.node.index()].map(|step| &schedule.steps[step]);
+                    step.is_some_and(|step| step.accumulates.contains(&writer.port))
+                };
+                let added = graph.node(id).inputs.iter().position(adds);
+                let added = added.ok_or_else(|| format!("nothing adds up %{}", id.0))?;
+                roles[id.index()] = roles::Role::Folded { added };
+            }
+        }
         Ok(Subject { plan, schedule, function, roles, clocks, candidates, steps })
     }
 
@@ -86,4 +99,26 @@ impl<'a> Subject<'a> {
         let path = if node.site.path.is_empty() { "" } else { " of " };
         format!("step {step} ({}, {}{path}{})", planned.lane, node.name(), node.site.path)
     }
+}
+
+/// For each output of a step that is added to memory, the output and what it is added to.
+fn sums(subject: &Subject<'_>, step: usize) -> Vec<(u16, Value)> {
+    let planned = &subject.schedule.steps[step];
+    if planned.accumulates.is_empty() {
+        return vec![];
+    }
+    let graph = &subject.function.graph;
+    let folded = graph.ids().filter_map(|id| match subject.roles[id.index()] {
+        roles::Role::Folded { added } => Some((id, added)),
+        _ => None,
+    });
+    folded
+        .filter_map(|(id, added)| {
+            let inputs = &graph.node(id).inputs;
+            let writer = roles::written_value(graph, &subject.roles, inputs[added]);
+            let own = writer.node == planned.node && planned.accumulates.contains(&writer.port);
+            let base = *inputs.get(1 - added.min(1))?;
+            own.then_some((writer.port, base))
+        })
+        .collect()
 }

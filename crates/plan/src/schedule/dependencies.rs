@@ -41,6 +41,9 @@ fn writers(laid: &Laid) -> Vec<Vec<NodeId>> {
             Role::State => vec![],
             Role::Input | Role::Work | Role::Collective => vec![id],
             Role::View => writers[inputs[0].node.index()].clone(),
+            Role::Folded { .. } => {
+                inputs.iter().flat_map(|v| writers[v.node.index()].clone()).collect()
+            }
             Role::Slots { padded } => {
                 let mut list: Vec<NodeId> =
                     inputs.iter().flat_map(|v| writers[v.node.index()].clone()).collect();

@@ -3,6 +3,8 @@
 //!
 //! Knows what may lie where; not when anything runs and at which address.
 
+mod fold;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use graph::{Collective, Function, Kind, NodeId, Program, Shape, Strided, Value};
@@ -45,9 +47,17 @@ pub(super) struct Laid {
     /// Pairs of nodes of which the first must be done before the second starts: readers of a state's old value before
     /// what overwrites it.
     pub orders: Vec<(NodeId, NodeId)>,
+    /// Values whose producers add to what their window holds.
+    pub accumulated: BTreeSet<Value>,
 }
 
 impl Laid {
+    /// Outputs of a node that are added to what their window holds.
+    pub fn accumulating(&self, node: NodeId) -> Vec<u16> {
+        let values = self.function.graph.outputs(node).into_iter();
+        values.filter(|value| self.accumulated.contains(value)).map(|value| value.port).collect()
+    }
+
     /// The place of a value.
     pub fn place(&self, value: Value) -> &Place {
         &self.places[value.node.index()][usize::from(value.port)]
@@ -74,10 +84,12 @@ pub(super) fn run(
         let mut layout = Layout {
             program,
             function: &function,
-            roles: &roles,
+            roles,
+            users: graph.users(),
+            accumulated: BTreeSet::new(),
             works: &works,
             demands: BTreeMap::new(),
-            successors: vec![vec![]; roles.len()],
+            successors: vec![vec![]; graph.nodes().len()],
             orders: BTreeSet::new(),
             readers: vec![vec![]; program.states.len()],
             of_state: BTreeMap::new(),
@@ -87,14 +99,17 @@ pub(super) fn run(
         layout.find_states();
         layout.demand_all(&wishes);
         let (places, new_wishes) = layout.windows(&wishes);
-        let (wanted, orders) = (layout.wanted, layout.orders);
+        let Layout { wanted, orders, roles, accumulated, .. } = layout;
         if !new_wishes.is_empty() {
             wishes.extend(new_wishes);
             continue;
         }
         if wanted.is_empty() {
             let orders = orders.into_iter().collect();
-            return Ok(Laid { function, roles, works, places, orders });
+            for (work, role) in works.iter_mut().zip(&roles) {
+                work.take_if(|_| !role.has_step());
+            }
+            return Ok(Laid { function, roles, works, places, orders, accumulated });
         }
         let wanted: Vec<Wanted> = wanted.into_iter().collect();
         let (next, map) = copies::insert(&function, &wanted)?;
@@ -117,7 +132,10 @@ struct Reader {
 struct Layout<'a> {
     program: &'a Program,
     function: &'a Function,
-    roles: &'a [Role],
+    roles: Vec<Role>,
+    users: BTreeMap<Value, Vec<NodeId>>,
+    /// Values whose producers add to what their window holds.
+    accumulated: BTreeSet<Value>,
     works: &'a [Option<Work>],
     /// Values whose producer must write into memory owned by another value or state.
     demands: BTreeMap<Value, Place>,
@@ -208,6 +226,7 @@ impl Layout<'_> {
                         }
                     }
                 }
+                Role::Work if graph.node(id).is_op("accumulate") => self.fold(id),
                 // The rank's part of what is gathered may lie in its place from the start.
                 Role::Collective if self.may_reuse(id, 0, 0) => {
                     let Kind::Collective(Collective::AllGather { .. }) = graph.node(id).kind else {
@@ -236,6 +255,11 @@ impl Layout<'_> {
 
     /// Makes the producer of `value` write it at `place`, through views that can be inverted. False where it cannot.
     fn try_demand(&mut self, value: Value, place: Place) -> bool {
+        self.demand_with(value, place, None)
+    }
+
+    /// As [`Layout::try_demand`]; `sum` reads the place's old value without a step of its own.
+    fn demand_with(&mut self, value: Value, place: Place, sum: Option<NodeId>) -> bool {
         let graph = &self.function.graph;
         let mut chain = vec![(value, place)];
         loop {
@@ -245,7 +269,7 @@ impl Layout<'_> {
             }
             let (id, elements) = (value.node, &place.elements);
             let writable = match self.roles[id.index()] {
-                Role::State | Role::Input => false,
+                Role::State | Role::Input | Role::Folded { .. } => false,
                 Role::View => match inverse(graph, id, elements) {
                     Some(elements) => {
                         let next = (graph.node(id).inputs[0], Place { root: place.root, elements });
@@ -269,7 +293,7 @@ impl Layout<'_> {
                 return false;
             }
             if let (Root::State(state), true) = (root, writes)
-                && !self.may_overwrite(writer, state, &elements)
+                && !self.may_overwrite(writer, state, &elements, sum)
             {
                 return false;
             }
@@ -278,10 +302,10 @@ impl Layout<'_> {
         }
     }
 
-    /// Whether every reader of a state's old value can be done before this output overwrites it; if so, orders them.
-    fn may_overwrite(&mut self, writer: (NodeId, u16), state: usize, elements: &Strided) -> bool {
+    /// Which nodes depend on a node.
+    fn reaches(&self, from: NodeId) -> Vec<bool> {
         let mut reached = vec![false; self.successors.len()];
-        let mut stack = vec![writer.0];
+        let mut stack = vec![from];
         while let Some(id) = stack.pop() {
             for &next in &self.successors[id.index()] {
                 if !reached[next.index()] {
@@ -290,12 +314,25 @@ impl Layout<'_> {
                 }
             }
         }
+        reached
+    }
+
+    /// Whether every reader of a state's old value can be done before this output overwrites it; if so, orders them.
+    /// `sum` is no reader.
+    fn may_overwrite(
+        &mut self,
+        writer: (NodeId, u16),
+        state: usize,
+        elements: &Strided,
+        sum: Option<NodeId>,
+    ) -> bool {
+        let reached = self.reaches(writer.0);
         let mut orders = BTreeSet::new();
         let written = ByteSet::new(0, elements, 1);
         for reader in &self.readers[state] {
             let read = ByteSet::new(0, &reader.elements, 1);
             let (Some(read), Some(written)) = (read, &written) else { continue };
-            if !intersect(&read, written, self.ranks) {
+            if sum == Some(reader.node) || !intersect(&read, written, self.ranks) {
                 continue;
             }
             if reader.node == writer.0 {

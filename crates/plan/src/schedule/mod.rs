@@ -61,7 +61,7 @@ pub fn run(program: &Program, target: &dyn Target, options: &Options) -> Result<
             waits: step.waits.clone(),
             candidate: step.work.candidate.id.clone(),
             workspace,
-            accumulates: vec![],
+            accumulates: part.laid.accumulating(step.node),
             kernels: step.work.candidate.kernels,
             flops: step.work.cost.flops,
             bytes: step.work.cost.bytes,

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use graph::{Graph, GraphError, Kind, NodeId, Strided, Type, ViewKind};
+use graph::{Graph, GraphError, Kind, NodeId, Strided, Type, Value, ViewKind};
 
 /// What a node is to the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +24,20 @@ pub(crate) enum Role {
     Work,
     /// A collective: a step on a communication lane.
     Collective,
+    /// A sum of two values of which the producer of one adds to what the other left in memory: no step.
+    Folded {
+        /// The input whose producer adds.
+        added: usize,
+    },
 }
 
 impl Role {
     /// Whether the node has a step.
     pub(crate) fn has_step(self) -> bool {
-        !matches!(self, Role::State | Role::View | Role::Slots { padded: false })
+        !matches!(
+            self,
+            Role::State | Role::View | Role::Slots { padded: false } | Role::Folded { .. }
+        )
     }
 }
 
@@ -50,6 +58,14 @@ pub(crate) fn role(graph: &Graph, id: NodeId) -> Result<Role, GraphError> {
             }
         },
     })
+}
+
+/// The value behind a chain of views: what a step writes.
+pub(crate) fn written_value(graph: &Graph, roles: &[Role], mut value: Value) -> Value {
+    while roles[value.node.index()] == Role::View {
+        value = graph.node(value.node).inputs[0];
+    }
+    value
 }
 
 /// Types of a node's inputs.

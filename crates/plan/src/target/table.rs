@@ -90,6 +90,9 @@ pub struct Rule {
     /// Outputs written with any strides.
     #[serde(default)]
     pub strided_outputs: Indices,
+    /// Outputs that may be added to what their memory holds.
+    #[serde(default)]
+    pub accumulates: Indices,
     /// Pairs of output and input that may share memory.
     #[serde(default)]
     pub reuse: Vec<(u16, u16)>,
@@ -352,6 +355,7 @@ impl Target for Table {
             strided_inputs: rule.strided_inputs.of(inputs),
             strided_outputs: rule.strided_outputs.of(outputs),
             reuse: rule.reuse.clone(),
+            accumulates: rule.accumulates.of(outputs),
             nanoseconds: self.nanoseconds(request, Some(rule)),
             ..blank.clone()
         };

@@ -79,7 +79,10 @@ impl Target for Machine {
                     candidate.strided_inputs = (0..request.inputs.len() as u16).collect();
                     candidate.strided_outputs = candidate.strided_inputs.clone();
                 }
-                "dense" => candidate.workspace = 40,
+                "dense" => {
+                    candidate.workspace = 40;
+                    candidate.accumulates = vec![0];
+                }
                 _ => {}
             }
         }
@@ -237,7 +240,7 @@ pub fn random_program(seed: u64, ranks: usize) -> Program {
     for _ in 0..3 + dice.below(8) {
         let (x, y) = (*dice.pick(&values), *dice.pick(&values));
         let none = Attributes::new();
-        values.push(match dice.below(9) {
+        values.push(match dice.below(10) {
             0 => b.op("add", none, &[x, y]),
             1 => b.op("mul", none, &[x, y]),
             2 => b.op("relu", none, &[x]),
@@ -250,6 +253,10 @@ pub fn random_program(seed: u64, ranks: usize) -> Program {
                 let turned = b.op("dense", none, &[turned]);
                 let turned = b.reshape(turned, &[time, batch, width]);
                 b.permute(turned, &[1, 0, 2])
+            }
+            9 => {
+                let terms = [x, y].map(|value| b.op("dense", Attributes::new(), &[value]));
+                b.op("accumulate", none, &terms)
             }
             7 => {
                 let joined = b.op("concat", Attributes::new().int("axis", 1), &[x, y]);
@@ -271,7 +278,7 @@ pub fn random_program(seed: u64, ranks: usize) -> Program {
         let shard = |b: &mut Builder, value| {
             b.op("shard", Attributes::new().int("ranks", ranks as i64), &[value])
         };
-        fresh.push(match dice.below(4) {
+        fresh.push(match dice.below(5) {
             0 => b.op("add", Attributes::new(), &[flat, bucket]),
             1 => {
                 let reduced = b.collective(Collective::ALL_REDUCE_SUM, bucket);
@@ -283,6 +290,18 @@ pub fn random_program(seed: u64, ranks: usize) -> Program {
                 let own = shard(&mut b, flat);
                 let updated = b.op("add", Attributes::new(), &[own, part]);
                 b.collective(Collective::AllGather { ranks }, updated)
+            }
+            3 => {
+                // A micro-step: gradients added to those in the state.
+                let mut sums = vec![];
+                let per = shape.iter().product::<usize>();
+                for index in 0..2 * ranks {
+                    let attributes = Attributes::new().int("offset", (index * per) as i64);
+                    let old = b.op("unpack", attributes.sizes("shape", &shape), &[flat]);
+                    let own = b.op("dense", Attributes::new(), &[*dice.pick(&values)]);
+                    sums.push(b.op("accumulate", Attributes::new(), &[old, own]));
+                }
+                b.pack(&sums, 1)
             }
             _ => bucket,
         });

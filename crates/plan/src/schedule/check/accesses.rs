@@ -16,6 +16,8 @@ use crate::{
 pub(super) enum What {
     /// Reads a value as its input of this index; `None` for the caller reading at the end.
     Read(Value, Option<u16>),
+    /// Adds its output of this port to a value in place.
+    Adds(Value, u16),
     /// Writes a value.
     Write(Value),
     /// Uses scratch memory.
@@ -73,6 +75,10 @@ pub(super) fn of(subject: &Subject<'_>) -> Result<Vec<Access>, String> {
                 push(subject, &mut accesses, step, What::Write(value), elements)?;
             }
         }
+        for (port, base) in super::sums(subject, step) {
+            let elements = &subject.window(base)?.elements;
+            push(subject, &mut accesses, step, What::Adds(base, port), elements)?;
+        }
         if let Some(id) = planned.workspace {
             let buffer = subject.plan.buffer(id);
             let set = ByteSet::range(buffer.offset, buffer.bytes);
@@ -103,7 +109,9 @@ fn push(
     what: What,
     elements: &Strided,
 ) -> Result<(), String> {
-    let (What::Read(value, _) | What::Write(value)) = what else { return Ok(()) };
+    let (What::Read(value, _) | What::Adds(value, _) | What::Write(value)) = what else {
+        return Ok(());
+    };
     let buffer = subject.plan.buffer(subject.window(value)?.buffer);
     let width = subject.function.graph.ty(value).dtype.bytes();
     let set = ByteSet::new(buffer.offset, elements, width);

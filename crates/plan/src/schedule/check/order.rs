@@ -49,6 +49,11 @@ fn contents(subject: &Subject<'_>) -> Vec<Content> {
         let origins = match subject.roles[id.index()] {
             Role::State => vec![],
             Role::View => of(&inputs[0]),
+            Role::Folded { .. } => {
+                let mut list: Vec<Value> = inputs.iter().flat_map(of).collect();
+                list.sort();
+                list
+            }
             Role::Slots { padded } => {
                 let mut list: Vec<Value> = inputs.iter().flat_map(of).collect();
                 list.extend(padded.then_some(Value::new(id, 0)));
@@ -86,12 +91,16 @@ fn fault(
     a: &Access,
     b: &Access,
 ) -> Result<Option<String>, String> {
-    match (a.what, b.what) {
-        (What::Read(..) | What::Keeps, What::Read(..) | What::Keeps) => Ok(None),
-        (What::Keeps, _) => Ok(Some(format!("{} writes a state that stays", subject.name(b.step)))),
-        (_, What::Keeps) => Ok(Some(format!("{} writes a state that stays", subject.name(a.step)))),
-        (What::Read(..), _) => read_against(subject, contents, a, b),
-        (_, What::Read(..)) => read_against(subject, contents, b, a),
+    let reads = |access: &Access| matches!(access.what, What::Read(..) | What::Adds(..));
+    let keeps = |access: &Access| access.what == What::Keeps;
+    let stays =
+        |access: &Access| format!("{} writes a state that stays", subject.name(access.step));
+    match (a, b) {
+        _ if (reads(a) || keeps(a)) && (reads(b) || keeps(b)) => Ok(None),
+        _ if keeps(a) => Ok(Some(stays(b))),
+        _ if keeps(b) => Ok(Some(stays(a))),
+        _ if reads(a) => read_against(subject, contents, a, b),
+        _ if reads(b) => read_against(subject, contents, b, a),
         _ if a.step != b.step && (before(subject, a, b) || before(subject, b, a)) => Ok(None),
         _ => Ok(Some(format!(
             "{} and {} write the same memory in no order",
@@ -113,7 +122,7 @@ fn read_against(
     read: &Access,
     write: &Access,
 ) -> Result<Option<String>, String> {
-    let What::Read(value, input) = read.what else { return Ok(None) };
+    let (What::Read(value, _) | What::Adds(value, _)) = read.what else { return Ok(None) };
     let reader = |step: usize| match step == subject.schedule.steps.len() {
         true => "the caller".to_owned(),
         false => subject.name(step),
@@ -131,8 +140,13 @@ fn read_against(
             return Ok(Some(format!("{reader} reads {value} before {by} has written it")));
         }
         if write.step == read.step {
-            let Some(input) = input else { return Ok(overwritten()) };
-            let shared = structure::may_share(subject, write.step, written.port, input)?;
+            let shared = match read.what {
+                What::Adds(_, port) => port == written.port,
+                What::Read(_, Some(input)) => {
+                    structure::may_share(subject, write.step, written.port, input)?
+                }
+                _ => false,
+            };
             return Ok(if shared { None } else { overwritten() });
         }
     } else if write.step == read.step {

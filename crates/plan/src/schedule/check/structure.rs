@@ -65,6 +65,7 @@ pub(super) fn function(subject: &Subject<'_>) -> Result<(), String> {
             Role::View => view(subject, id)?,
             Role::Slots { .. } => slots(subject, id)?,
             Role::State => state(subject, id)?,
+            Role::Folded { added } => folded(subject, id, added)?,
             _ => {}
         }
     }
@@ -147,6 +148,33 @@ fn slots(subject: &Subject<'_>, id: graph::NodeId) -> Result<(), String> {
     Ok(())
 }
 
+/// Both terms of a folded sum lie where the sum lies; what is added has no other reader.
+fn folded(subject: &Subject<'_>, id: graph::NodeId, added: usize) -> Result<(), String> {
+    let graph = &subject.function.graph;
+    let inputs = &graph.node(id).inputs;
+    let output = subject.window(Value::new(id, 0))?;
+    for &value in inputs {
+        let window = subject.window(value)?;
+        let same = same_elements(&window.elements, &output.elements);
+        if inputs.len() != 2 || window.buffer != output.buffer || !same {
+            return Err(format!("{value} does not lie where its sum %{} lies", id.0));
+        }
+    }
+    let (mut value, mut reader) = (inputs[added], id);
+    loop {
+        let reads = |node: &graph::Node| node.inputs.iter().filter(|&&v| v == value).count();
+        let readers: usize = graph.nodes().iter().map(reads).sum();
+        let yielded = subject.function.roots().any(|root| root == value);
+        if readers != 1 || yielded || !graph.node(reader).inputs.contains(&value) {
+            return Err(format!("{value} is added to %{} and read elsewhere", id.0));
+        }
+        if subject.roles[value.node.index()] != Role::View {
+            return Ok(());
+        }
+        (reader, value) = (value.node, graph.node(value.node).inputs[0]);
+    }
+}
+
 /// Lane, strides and arenas of one step.
 fn step_is_able(subject: &Subject<'_>, step: usize) -> Result<(), String> {
     let (planned, candidate) = (&subject.schedule.steps[step], &subject.candidates[step]);
@@ -159,6 +187,11 @@ fn step_is_able(subject: &Subject<'_>, step: usize) -> Result<(), String> {
     };
     if !right_lane {
         return Err(format!("{} is on the wrong lane", subject.name(step)));
+    }
+    let sums = super::sums(subject, step);
+    let able = planned.accumulates.iter().all(|port| candidate.accumulates.contains(port));
+    if !able || sums.len() != planned.accumulates.len() {
+        return Err(format!("{} adds to what no sum starts from", subject.name(step)));
     }
     let workspace = planned.workspace.and_then(|id| subject.plan.buffers.get(id.0 as usize));
     if workspace.map_or(0, |buffer| buffer.bytes) < candidate.workspace {
