@@ -1,7 +1,7 @@
 """Speed of recipes/tiny-gpt.toml against PyTorch on the CPU, run alternately on the same two threads.
 
 Usage: python bench/peers/tiny_gpt.py [--rounds 3] [--steps 150]
-Needs target/release/counterpoint (cargo build --release). Prints tokens/s per round, medians and their ratio.
+Needs target/release/counterpoint (cargo build --release), or its path in COUNTERPOINT. Prints tokens/s per round, medians and their ratio.
 """
 import argparse
 import json
@@ -20,6 +20,7 @@ import torch.nn.functional as F
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS, WIDTH, HEADS, CONTEXT, BATCH, VOCABULARY = 3, 96, 3, 64, 32, 256
+PROGRAM = os.environ.get("COUNTERPOINT", ROOT / "target/release/counterpoint")
 SKIP = 20  # steps before the clock starts
 
 
@@ -84,7 +85,7 @@ def torch_rate(steps):
 def own_rate(steps):
     """Tokens/s of the recipe on two in-process ranks, from the run's metrics."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [ROOT / "target/release/counterpoint", "train", ROOT / "recipes/tiny-gpt.toml", "--out", folder]
+        command = [PROGRAM, "train", ROOT / "recipes/tiny-gpt.toml", "--out", folder]
         sets = [f"train.steps={steps}", "validation.every=0", "validation.batches=1", "output.sample_tokens=0"]
         for one in sets:
             command += ["--set", one]

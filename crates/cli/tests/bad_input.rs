@@ -2,8 +2,9 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 use tempfile::TempDir;
@@ -192,6 +193,39 @@ fn a_loss_that_is_no_number_follows_the_policy() {
     );
     assert!(place.path("runs/small/checkpoints").exists());
     place.succeeds(&format!("{huge} --set train.nan=skip"));
+}
+
+#[test]
+fn an_interrupt_ends_after_the_step_with_a_checkpoint() {
+    let place = Place::new();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_counterpoint"))
+        .args([
+            "train",
+            "small.toml",
+            "--set",
+            "train.steps=10000000",
+            "--set",
+            "validation.every=1000",
+        ])
+        .current_dir(place.0.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    // The first line comes when the run is under way.
+    let mut errors = BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    errors.read_line(&mut line).expect("a line");
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().expect("runs").success());
+    let mut rest = String::new();
+    errors.read_to_string(&mut rest).expect("reads");
+    let output = child.wait_with_output().expect("ends");
+    assert!(output.status.success(), "{rest}");
+    assert!(rest.contains("stopping after this step") && rest.contains("stopped after"), "{rest}");
+    let checkpoints = fs::read_dir(place.path("runs/small/checkpoints")).expect("a folder").count();
+    assert_eq!(checkpoints, 1);
+    place.succeeds("generate --checkpoint runs/small --prompt to --tokens 3");
 }
 
 #[test]

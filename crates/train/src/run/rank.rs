@@ -124,6 +124,9 @@ impl Worker<'_> {
         if self.rank == 0 {
             self.observer.started(steps.start);
         }
+        if steps.start == 0 {
+            self.validate()?;
+        }
         self.executable.record(self.job.record);
         self.last_end = Instant::now();
         let ended = self.steps(steps, &mut loader, control);
