@@ -357,7 +357,6 @@ impl Target for Table {
             reuse: rule.reuse.clone(),
             accumulates: rule.accumulates.of(outputs),
             nanoseconds: self.nanoseconds(request, Some(rule)),
-            ..blank.clone()
         };
         let mut candidates: Vec<Candidate> = rules.map(candidate).collect();
         candidates.sort_by_key(|candidate| candidate.nanoseconds);
