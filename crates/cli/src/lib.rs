@@ -1,9 +1,12 @@
 //! The `counterpoint` command as a library: one file per subcommand. Knows no rules, formats or kernels of its own.
 
 mod commands;
+mod condition;
 mod failure;
 pub mod folder;
+mod inputs;
 pub mod model;
+mod nearest;
 mod output;
 pub mod planning;
 mod progress;
@@ -35,7 +38,7 @@ pub fn main() -> ExitCode {
         }
     };
     match arguments.command.run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             output::say(&failure::text(&error));
             failure::status(&error)

@@ -42,6 +42,9 @@ impl Parts {
     /// Divides the recording of a device among the leaves.
     pub fn of(device: &Device) -> Parts {
         let operations = &device.operations;
+        if operations.is_empty() {
+            return host_alone(device);
+        }
         let mut parts: Vec<(Leaf, Set)> = vec![];
         let mut taken = Set::empty();
         let mut take = |leaf: Leaf, set: Set, taken: &mut Set| {
@@ -92,6 +95,24 @@ impl Parts {
         account.add(Leaf::Unknown, step.end - step.start - account.total());
         account
     }
+}
+
+/// Divides the steps of a rank that trains on the host: what the stepping thread did.
+fn host_alone(device: &Device) -> Parts {
+    let steps = device.host_steps.iter().map(|step| (step.start, step.end));
+    let mut rest = Set::union_of(steps);
+    let mut parts = vec![];
+    for (leaf, set) in [
+        (Leaf::HostData, &device.loader),
+        (Leaf::HostGc, &device.collections),
+        (Leaf::OtherCompute, &device.host_ops),
+        (Leaf::Unsplit, &device.exchanges),
+    ] {
+        parts.push((leaf, rest.intersect(set)));
+        rest = rest.without(set);
+    }
+    parts.push((Leaf::HostOther, rest));
+    Parts(parts)
 }
 
 /// Totals beside the account, in one window.

@@ -134,6 +134,11 @@ pub fn is_loader(name: &str) -> bool {
     name.contains("DataLoader") || name.contains("dataloader") || name == "counterpoint.data"
 }
 
+/// Whether a mark is an exchange between ranks that the host carries out.
+pub fn is_host_exchange(name: &str) -> bool {
+    ["gloo:", "mpi:", "ucc:"].iter().any(|backend| name.starts_with(backend))
+}
+
 /// Whether a mark is a garbage collection.
 pub fn is_collection(name: &str) -> bool {
     name.contains("gc.collect") || name == "counterpoint.gc" || name == "Python GC"

@@ -110,6 +110,8 @@ pub struct Device {
     pub host_op_spans: Vec<(i64, i64, SpanId)>,
     /// When the profiler worked, full launch queues excepted.
     pub profiler: Set,
+    /// When a host's backend such as gloo exchanged between ranks; empty where the device does that.
+    pub exchanges: Set,
 }
 
 /// All devices of a rank's timeline that carried out operations.
@@ -178,6 +180,29 @@ pub fn devices(timeline: &Timeline) -> Vec<Device> {
             host.device(timeline, &at, number, operations, &threads)
         })
         .collect()
+}
+
+/// A rank that trains on the host: marked steps, and framework operators on the thread that steps, but no operation of
+/// a device. `None` for any other recording.
+pub fn host_only(timeline: &Timeline) -> Option<Device> {
+    let zero = timeline.wall_clock_zero.unwrap_or(0);
+    let spans = &timeline.spans;
+    let at = |id: SpanId| {
+        let span = spans.get(id);
+        let start = span.start.nanos().saturating_add(zero);
+        (start, start.saturating_add(span.duration.nanos().max(0)))
+    };
+    let host = Host::read(timeline, &at);
+    let stepping = spans.ids().find_map(|id| {
+        let span = spans.get(id);
+        let is_step = span.kind == Kind::Mark && step_number(timeline.name_of(id)).is_some();
+        is_step.then_some(span.track)
+    })?;
+    let mut device = host.device(timeline, &at, 0, vec![], &[stepping]);
+    device.exchanges = Set::union_of(
+        spans.ids().filter(|&id| classify::is_host_exchange(timeline.name_of(id))).map(at),
+    );
+    (host.steps.len() > 1 && !device.host_op_spans.is_empty()).then_some(device)
 }
 
 /// Marks of the host that all devices of a rank share.
@@ -295,6 +320,7 @@ impl Host {
             host_ops: Set::union_of(host_ops.iter().map(|&(start, end, _)| (start, end))),
             host_op_spans: host_ops,
             profiler: self.profiler.clone(),
+            exchanges: Set::empty(),
         }
     }
 }

@@ -145,6 +145,26 @@ fn sentence(job: &Job, account: &Account, findings: &[Finding]) -> String {
         return "The input holds no operations of a device, so there is no account to give."
             .to_owned();
     }
+    if job.is_host_only() {
+        return format!(
+            "The input holds no operations of a device; on the host a step takes {:.1} ms, {:.0} % of it in operators.",
+            job.mean_step() / 1e6,
+            100.0 * account.compute() as f64 / total as f64
+        );
+    }
+    // Gaps between queued operations are no waiting that a person could end.
+    let gaps = [Leaf::GapGraph, Leaf::GapShort, Leaf::GapLong];
+    let waits =
+        |leaf: &Leaf| *leaf > Leaf::Transfer && *leaf != Leaf::CopyDevice && !gaps.contains(leaf);
+    let longest = account.iter().filter(|(leaf, _)| waits(leaf)).max_by_key(|(_, time)| *time);
+    if let Some((leaf, time)) = longest.filter(|(_, time)| time * 20 > total) {
+        return format!(
+            "{:.0} % of the step go to {}, and no rule names the cause: {:.0} % is computing.",
+            100.0 * time as f64 / total as f64,
+            leaf.name(),
+            100.0 * account.compute() as f64 / total as f64
+        );
+    }
     let mut split: Vec<(Leaf, i64)> =
         account.iter().filter(|(leaf, time)| leaf.is_compute() && *time > 0).collect();
     split.sort_by_key(|(_, time)| -time);

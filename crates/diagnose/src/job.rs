@@ -75,11 +75,19 @@ pub const REPLAY_TOLERANCE: f64 = 0.01;
 impl Job {
     /// Joins inputs into a job.
     pub fn new(inputs: Vec<Input>, unusable: Vec<Unusable>) -> Job {
-        let (chosen, set_aside) = choose_captures(&inputs);
+        let (chosen, mut set_aside) = choose_captures(&inputs, device_window);
         let mut participants: Vec<Participant> = vec![];
         for (rank, input) in chosen {
             for device in device::devices(&inputs[input].timeline) {
                 participants.push(Participant { rank, input, device });
+            }
+        }
+        if participants.is_empty() {
+            let (chosen, aside) = choose_captures(&inputs, host_window);
+            set_aside = aside;
+            for (rank, input) in chosen {
+                let host = device::host_only(&inputs[input].timeline);
+                participants.extend(host.map(|device| Participant { rank, input, device }));
             }
         }
         participants.sort_by_key(|p| (p.rank, p.device.number));
@@ -100,10 +108,18 @@ impl Job {
             })
             .collect();
         let all_steps: Vec<Steps> = accounted.iter().map(|a| a.steps.clone()).collect();
-        let counted = accounted.iter().any(|a| !a.steps.counted.is_empty() && !a.steps.weak);
+        let on_device = participants.iter().any(|p| !p.device.operations.is_empty());
+        let counted =
+            on_device && accounted.iter().any(|a| !a.steps.counted.is_empty() && !a.steps.weak);
         let replay = counted.then(|| Replay::new(&participants, &clock, &all_steps));
         let unchanged = replay.as_ref().map(|replay| replay.run(&Unchanged));
         Job { inputs, unusable, set_aside, participants, accounted, clock, replay, unchanged }
+    }
+
+    /// Whether the recordings hold steps of hosts and no operation of any device.
+    pub fn is_host_only(&self) -> bool {
+        let mut devices = self.participants.iter().map(|participant| &participant.device);
+        !self.participants.is_empty() && devices.all(|device| device.operations.is_empty())
     }
 
     /// Whether costs may be taken from the replay.
@@ -157,10 +173,10 @@ type Chosen = (Vec<(u32, usize)>, Vec<(usize, String)>);
 
 /// One capture per rank: those that overlap in wall time with the most others; ties go to the latest. A recording
 /// without a rank stands alone under the next free number.
-fn choose_captures(inputs: &[Input]) -> Chosen {
+fn choose_captures(inputs: &[Input], window: fn(&Timeline) -> Option<(i64, i64)>) -> Chosen {
     let mut set_aside = vec![];
     let windows: Vec<Option<(i64, i64)>> =
-        inputs.iter().map(|input| device_window(&input.timeline)).collect();
+        inputs.iter().map(|input| window(&input.timeline)).collect();
     let mut by_rank: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     let mut unnamed = vec![];
     for (index, input) in inputs.iter().enumerate() {
@@ -212,4 +228,10 @@ fn device_window(timeline: &Timeline) -> Option<(i64, i64)> {
         }
     }
     window
+}
+
+/// First start and last end of the steps that a host marked, in wall-clock time.
+fn host_window(timeline: &Timeline) -> Option<(i64, i64)> {
+    let device = device::host_only(timeline)?;
+    Some((device.host_steps.first()?.start, device.host_steps.last()?.end))
 }

@@ -12,6 +12,7 @@ pub mod finding;
 pub mod interval;
 pub mod job;
 pub mod leaf;
+pub mod redact;
 pub mod replay;
 pub mod rules;
 pub mod steps;

@@ -36,6 +36,9 @@ impl Steps {
 /// Finds the device's steps.
 pub fn find(device: &Device) -> Steps {
     let operations = &device.operations;
+    if operations.is_empty() {
+        return host_alone(device);
+    }
     let (Some(first), Some(last)) =
         (operations.first(), operations.iter().map(|operation| operation.end).max())
     else {
@@ -79,4 +82,17 @@ pub fn find(device: &Device) -> Steps {
         _ => vec![],
     };
     Steps { counted, left_out, weak: true }
+}
+
+/// Steps of a rank that trains on the host: its own marks, those at the edge left out where enough remain.
+fn host_alone(device: &Device) -> Steps {
+    let marked = device.host_steps.iter().filter(|step| step.end > step.start);
+    let mut counted: Vec<Step> =
+        marked.map(|step| Step { number: step.number, start: step.start, end: step.end }).collect();
+    let mut left_out = vec![];
+    if counted.len() >= 4 {
+        left_out.push((counted.remove(0).number, "first of the recording"));
+        left_out.extend(counted.pop().map(|step| (step.number, "last of the recording")));
+    }
+    Steps { counted, left_out, weak: false }
 }

@@ -53,8 +53,12 @@ pub fn write(timeline: &Timeline, out: &mut impl Write) -> io::Result<()> {
     write!(events.out, "\n],\"otherData\":{{\"skipped\":{skipped}}}}}\n")
 }
 
+/// The rank; a process without one gets a number behind all ranks.
 fn pid(timeline: &Timeline, process: u32) -> u32 {
-    timeline.processes.get(process as usize).and_then(|p| p.rank).unwrap_or(process)
+    let rank = |index: u32| timeline.processes.get(index as usize).and_then(|own| own.rank);
+    let free =
+        || timeline.processes.iter().filter_map(|own| own.rank).max().map_or(0, |rank| rank + 1);
+    rank(process).unwrap_or_else(|| free() + process)
 }
 
 fn metadata(timeline: &Timeline, events: &mut Events<impl Write>) -> io::Result<()> {

@@ -6,6 +6,9 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
+/// The JSON Schema that every comparison fulfils.
+pub const SCHEMA: &str = include_str!("../schema/comparison-1.json");
+
 /// Why documents cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotComparable(pub String);
@@ -18,13 +21,44 @@ impl std::fmt::Display for NotComparable {
 
 impl std::error::Error for NotComparable {}
 
+/// A leaf's time in the steps of a run.
+#[derive(Clone, Debug, Default)]
+struct LeafTimes {
+    name: String,
+    /// Mean over all devices.
+    mean: f64,
+    /// Least and greatest in one step, for each device.
+    ranges: Vec<(i64, i64)>,
+}
+
+impl LeafTimes {
+    /// How much the steps of one device differ at most.
+    fn spread(&self) -> i64 {
+        self.ranges.iter().map(|(least, greatest)| greatest - least).max().unwrap_or(0)
+    }
+
+    /// Whether no step of one run is like a step of the other, on some device. Devices correspond by their order;
+    /// runs of different size are held against each other as wholes.
+    fn apart(&self, other: &LeafTimes) -> bool {
+        let disjoint = |a: (i64, i64), b: (i64, i64)| a.1 < b.0 || b.1 < a.0;
+        let whole = |ranges: &[(i64, i64)]| {
+            let least = ranges.iter().map(|range| range.0).min().unwrap_or(0);
+            (least, ranges.iter().map(|range| range.1).max().unwrap_or(0))
+        };
+        if self.ranges.len() == other.ranges.len() {
+            return self.ranges.iter().zip(&other.ranges).any(|(a, b)| disjoint(*a, *b));
+        }
+        disjoint(whole(&self.ranges), whole(&other.ranges))
+    }
+}
+
 /// One run, reduced to what is compared.
 struct Run {
     step_ns: f64,
     steps: usize,
     devices: usize,
-    /// `(leaf, mean, least, greatest)` in nanoseconds per step over all devices.
-    leaves: Vec<(String, f64, i64, i64)>,
+    /// Nanoseconds per step.
+    leaves: Vec<LeafTimes>,
     busy: f64,
     computing: f64,
     exposed: f64,
@@ -57,9 +91,11 @@ impl Run {
             .iter()
             .map(|leaf| {
                 let mean = per_step(sum(&|device| device["account"][leaf].as_i64()));
-                let ends =
-                    |at: usize| devices.iter().filter_map(move |d| d["ranges"][leaf][at].as_i64());
-                (leaf.clone(), mean, ends(0).min().unwrap_or(0), ends(1).max().unwrap_or(0))
+                let end = |device: &Value, at: usize| device["ranges"][leaf][at].as_i64();
+                let range =
+                    |device: &Value| (end(device, 0).unwrap_or(0), end(device, 1).unwrap_or(0));
+                let ranges = devices.iter().map(range).collect();
+                LeafTimes { name: leaf.clone(), mean, ranges }
             })
             .collect();
         let share = |total: i64| total as f64 / window as f64;
@@ -82,9 +118,8 @@ impl Run {
         })
     }
 
-    fn leaf(&self, name: &str) -> (f64, i64, i64) {
-        let found = self.leaves.iter().find(|(leaf, ..)| leaf == name);
-        found.map_or((0.0, 0, 0), |&(_, mean, least, greatest)| (mean, least, greatest))
+    fn leaf(&self, name: &str) -> LeafTimes {
+        self.leaves.iter().find(|leaf| leaf.name == name).cloned().unwrap_or_default()
     }
 }
 
@@ -111,19 +146,19 @@ pub fn compare(before: &Value, after: &Value, changed: &[String]) -> Result<Valu
     }
     let few = old.steps.min(new.steps) < 5;
     let mut leaves: Vec<Value> = vec![];
-    for (name, mean, least, greatest) in &old.leaves {
-        let (after, low, high) = new.leaf(name);
-        if *mean == 0.0 && after == 0.0 {
+    for own in &old.leaves {
+        let other = new.leaf(&own.name);
+        if own.mean == 0.0 && other.mean == 0.0 {
             continue;
         }
-        let noise = (greatest - least).max(high - low);
+        let noise = own.spread().max(other.spread());
         // With few steps the ranges must not touch; with many the means must differ by more than the steps do.
-        let apart = *greatest < low || high < *least;
-        let clear = (after - mean).abs() > noise as f64 / 2.0;
+        let apart = own.apart(&other);
+        let clear = (other.mean - own.mean).abs() > noise as f64 / 2.0;
         leaves.push(json!({
-            "leaf": name,
-            "before_ns": mean.round() as i64,
-            "after_ns": after.round() as i64,
+            "leaf": own.name,
+            "before_ns": own.mean.round() as i64,
+            "after_ns": other.mean.round() as i64,
             "noise_ns": noise,
             "significant": if few { apart } else { apart || clear },
         }));
@@ -153,6 +188,41 @@ pub fn compare(before: &Value, after: &Value, changed: &[String]) -> Result<Valu
         "leaves": leaves,
         "credited": credited,
     }))
+}
+
+/// What changed, what the diagnosis before had predicted for it, and what was measured: a line of a run's experiments.
+///
+/// A prediction is the cost of the finding whose setting was changed; `null` where none fits.
+pub fn experiment(before: &Value, comparison: &Value) -> Value {
+    let changed: Vec<&str> = comparison["changed"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|change| [change["setting"].as_str(), change["after"].as_str()])
+        .flatten()
+        .collect();
+    let predicted = before["findings"].as_array().into_iter().flatten().find(|finding| {
+        let setting = finding["remedy"]["setting"].as_str().unwrap_or("");
+        let name = setting.split('=').next().unwrap_or("");
+        !name.is_empty() && changed.iter().any(|change| change.contains(name))
+    });
+    let step = |side: &str| comparison[side]["step_ns"].as_i64().unwrap_or(0);
+    json!({
+        "schema": "counterpoint.experiment/1",
+        "changed": comparison["changed"],
+        "predicted": predicted.map(|finding| json!({
+            "finding": finding["id"],
+            "saves_ms": finding["cost_ms_per_step"],
+            "low_ms": finding["cost_low"],
+            "high_ms": finding["cost_high"],
+        })),
+        "measured": {
+            "before_ns": step("before"),
+            "after_ns": step("after"),
+            "saves_ms": ((step("before") - step("after")) as f64 / 1e3).round() / 1e3,
+            "credited": comparison["credited"],
+        },
+    })
 }
 
 /// A comparison for people.
@@ -252,7 +322,7 @@ pub fn scaling(runs: &[(String, Value)]) -> Result<Value, NotComparable> {
             let grown = run
                 .leaves
                 .iter()
-                .map(|(leaf, mean, ..)| (leaf, mean - first.leaf(leaf).0))
+                .map(|leaf| (&leaf.name, leaf.mean - first.leaf(&leaf.name).mean))
                 .max_by(|a, b| a.1.total_cmp(&b.1))
                 .filter(|(_, growth)| *growth > 0.0);
             json!({

@@ -47,6 +47,17 @@ impl Names {
         self.texts.iter().map(AsRef::as_ref)
     }
 
+    /// Replaces texts for which `by` yields another; ids stay what they are.
+    pub fn replace(&mut self, mut by: impl FnMut(&str) -> Option<String>) {
+        for text in &mut self.texts {
+            if let Some(new) = by(text) {
+                *text = new.into();
+            }
+        }
+        let texts = self.texts.iter().zip(0..);
+        self.index = texts.map(|(text, index)| (text.clone(), index)).collect();
+    }
+
     /// Number of names.
     pub fn len(&self) -> usize {
         self.texts.len()

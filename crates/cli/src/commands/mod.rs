@@ -1,9 +1,15 @@
 //! The subcommands: one file each, listed here.
 
+mod compare;
 mod config;
+mod diagnose;
+mod explain;
 mod generate;
 mod plan;
+mod record;
 mod train;
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 
@@ -18,6 +24,14 @@ pub enum Command {
     Config(config::Arguments),
     /// Continues a text with the model of a checkpoint.
     Generate(generate::Arguments),
+    /// Says what the devices of a training job waited for, from whatever recorded it.
+    Diagnose(diagnose::Arguments),
+    /// Runs an unchanged PyTorch job and records some steps of every rank for a diagnosis.
+    Record(record::Arguments),
+    /// Says what a cause is, why it costs and what helps.
+    Explain(explain::Arguments),
+    /// Holds two runs against each other, or one job at several sizes.
+    Compare(compare::Arguments),
 }
 
 impl Command {
@@ -25,12 +39,17 @@ impl Command {
     ///
     /// # Errors
     /// What the person is told, with the exit status of [`crate::failure::status`].
-    pub fn run(self) -> Result<()> {
+    pub fn run(self) -> Result<ExitCode> {
+        let done = |()| ExitCode::SUCCESS;
         match self {
-            Self::Train(arguments) => train::run(&arguments),
-            Self::Plan(arguments) => plan::run(&arguments),
-            Self::Config(arguments) => config::run(&arguments),
-            Self::Generate(arguments) => generate::run(&arguments),
+            Self::Train(arguments) => train::run(&arguments).map(done),
+            Self::Plan(arguments) => plan::run(&arguments).map(done),
+            Self::Config(arguments) => config::run(&arguments).map(done),
+            Self::Generate(arguments) => generate::run(&arguments).map(done),
+            Self::Diagnose(arguments) => diagnose::run(&arguments),
+            Self::Record(arguments) => record::run(&arguments),
+            Self::Explain(arguments) => explain::run(&arguments),
+            Self::Compare(arguments) => compare::run(&arguments),
         }
     }
 }

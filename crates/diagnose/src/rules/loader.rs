@@ -1,10 +1,11 @@
 //! `data.loader_starved`: the step waits for the next batch.
 
-use super::support::{carriers, confidence, in_gap, milliseconds, saving};
+use super::support::{WORTH, carriers, confidence, in_gap, milliseconds, saving};
 use crate::{
-    finding::{Evidence, Explanation, Finding, Rule, Severity},
+    finding::{Confidence, Cost, CostBy, Evidence, Explanation, Finding, Rule, Severity},
     interval::Set,
     job::Job,
+    leaf::Leaf,
     replay::{CallTiming, Scenario},
 };
 
@@ -28,6 +29,9 @@ impl Rule for Loader {
     }
 
     fn check(&self, job: &Job) -> Vec<Finding> {
+        if job.is_host_only() {
+            return on_the_host(job).into_iter().collect();
+        }
         let carrying = carriers(job, 0.01, |index| job.participants[index].device.loader.clone());
         let Some(saving) = saving(job, &carrying, |ranks| WithoutLoader { job, ranks }) else {
             return vec![];
@@ -48,6 +52,36 @@ impl Rule for Loader {
         finding.remedy.setting = Some("num_workers".to_owned());
         vec![finding]
     }
+}
+
+/// The rule for ranks that train on the host. They meet in every step, so that the slowest loader sets the pace; what
+/// the others wait for their own loaders bounds the saving from below.
+fn on_the_host(job: &Job) -> Option<Finding> {
+    let waits: Vec<f64> = job
+        .accounted
+        .iter()
+        .map(|accounted| {
+            let steps = accounted.steps.counted.len().max(1) as f64;
+            accounted.account.get(Leaf::HostData) as f64 / steps / 1e6
+        })
+        .collect();
+    let longest = waits.iter().copied().fold(0.0, f64::max);
+    if longest < WORTH * job.mean_step() / 1e6 || longest == 0.0 {
+        return None;
+    }
+    let at_fault = |index: &usize| waits[*index] >= longest / 2.0;
+    let rest = (0..waits.len()).filter(|index| !at_fault(index)).map(|index| waits[index]);
+    let saved = longest - rest.fold(0.0, f64::max);
+    let title = format!("{} of every step go to waiting for the data loader", milliseconds(saved));
+    let mut finding = LOADER_STARVED.finding(Severity::Slow, title);
+    for index in (0..waits.len()).filter(at_fault) {
+        finding.ranks.push(job.participants[index].rank);
+        finding.evidence.extend(longest_wait(job, index));
+    }
+    finding.cost = Some(Cost { estimate: saved, low: saved, high: longest, by: CostBy::Bound });
+    finding.confidence = Confidence::Medium;
+    finding.remedy.setting = Some("num_workers".to_owned());
+    Some(finding)
 }
 
 /// The longest stay in the loader inside the counted steps.

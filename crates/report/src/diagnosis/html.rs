@@ -70,7 +70,9 @@ fn device_tracks(job: &Job, index: usize, names: &mut Names, tracks: &mut Vec<Va
     let (start, end) = (start.saturating_sub(margin), end.saturating_add(margin));
     let zero = timeline.wall_clock_zero.unwrap_or(0);
     // Times are relative to the first participant's first operation, so that numbers stay exact in the page.
-    let origin = job.participants[0].device.operations.first().map_or(0, |first| first.start);
+    let reference = &job.participants[0].device;
+    let first_step = reference.host_steps.first().map_or(0, |step| step.start);
+    let origin = reference.operations.first().map_or(first_step, |first| first.start);
     let relative = |time: i64| time - offset - origin;
     let inside: Vec<_> = participant
         .device
@@ -87,14 +89,20 @@ fn device_tracks(job: &Job, index: usize, names: &mut Names, tracks: &mut Vec<Va
             .iter()
             .take(SPANS)
             .filter(|operation| operation.stream == stream)
-            .map(|operation| {
-                let kind = match operation.work {
-                    Work::Compute(_) => 0,
-                    Work::Collective => 1,
-                    Work::Copy | Work::Fill => 2,
-                };
+            .flat_map(|operation| {
                 let name = names.of(timeline.name_of(operation.span));
-                json!([relative(operation.start), operation.end - operation.start, kind, name])
+                let (start, end) = (operation.start, operation.end);
+                let span =
+                    |from: i64, to: i64, kind: u8| json!([relative(from), to - from, kind, name]);
+                match (operation.work, operation.all_arrived) {
+                    (Work::Compute(_), _) => vec![span(start, end, 0)],
+                    // Until the last rank has arrived it waits.
+                    (Work::Collective, Some(arrived)) if arrived > start && arrived < end => {
+                        vec![span(start, arrived, 4), span(arrived, end, 1)]
+                    }
+                    (Work::Collective, _) => vec![span(start, end, 1)],
+                    (Work::Copy | Work::Fill, _) => vec![span(start, end, 2)],
+                }
             })
             .collect();
         tracks.push(json!({
@@ -121,6 +129,30 @@ fn device_tracks(job: &Job, index: usize, names: &mut Names, tracks: &mut Vec<Va
             "file": file,
             "zero": zero - offset - origin,
             "spans": calls,
+        }));
+    }
+    if job.is_host_only() {
+        let device = &participant.device;
+        let operators = device
+            .host_op_spans
+            .iter()
+            .map(|&(start, end, span)| (start, end, 0, timeline.name_of(span)));
+        let loader = device.loader.intervals().iter().map(|&(s, e)| (s, e, 3, "data loader"));
+        let mut spans: Vec<(i64, i64, i32, &str)> =
+            operators.chain(loader).filter(|(from, to, ..)| *to > start && *from < end).collect();
+        spans.sort_by_key(|&(start, end, ..)| (start, -end));
+        let spans: Vec<Value> = spans
+            .into_iter()
+            .take(SPANS)
+            .map(|(start, end, kind, name)| {
+                json!([relative(start), end - start, kind, names.of(name)])
+            })
+            .collect();
+        tracks.push(json!({
+            "name": format!("rank {} host", participant.rank),
+            "file": file,
+            "zero": zero - offset - origin,
+            "spans": spans,
         }));
     }
     inside.len().saturating_sub(SPANS)

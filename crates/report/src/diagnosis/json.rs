@@ -17,6 +17,9 @@ use timeline::FactValue;
 
 use super::abstained;
 
+/// The JSON Schema that every document fulfils.
+pub const SCHEMA: &str = include_str!("../../schema/diagnosis-1.json");
+
 /// The document.
 pub fn document(job: &Job, diagnosis: &Diagnosis) -> Value {
     json!({
@@ -64,9 +67,16 @@ fn rounded(value: f64, digits: i32) -> f64 {
     (value * unit).round() / unit
 }
 
+/// A fact of an input; where it has none, of another input about the same rank.
 fn text_fact(job: &Job, input: usize, key: &str) -> Value {
-    let facts = &job.inputs[input].timeline.facts;
-    let found = facts.iter().find(|fact| fact.key == key).map(|fact| match &fact.value {
+    let rank = |index: usize| job.inputs[index].timeline.processes.first().and_then(|p| p.rank);
+    let own = rank(input);
+    let others = (0..job.inputs.len()).filter(|&other| own.is_some() && rank(other) == own);
+    let mut facts = std::iter::once(input)
+        .chain(others)
+        .flat_map(|index| job.inputs[index].timeline.facts.iter())
+        .filter(|fact| fact.key == key);
+    let found = facts.next().map(|fact| match &fact.value {
         FactValue::Text(text) => json!(text),
         FactValue::Int(number) => json!(number.to_string()),
         FactValue::Float(number) => json!(number.to_string()),
@@ -163,14 +173,65 @@ fn ranges(accounted: &Accounted) -> Value {
     Value::Object(leaves.collect::<Map<_, _>>())
 }
 
-/// Settings that are echoed: names of libraries' own switches, never users, paths, addresses or keys.
+/// Environment names whose values are echoed: switches of libraries that hold no user, path, address or key.
+const ECHOED: &[&str] = &[
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "MKL_NUM_THREADS",
+    "NCCL_ALGO",
+    "NCCL_ASYNC_ERROR_HANDLING",
+    "NCCL_BLOCKING_WAIT",
+    "NCCL_BUFFSIZE",
+    "NCCL_COLLNET_ENABLE",
+    "NCCL_CROSS_NIC",
+    "NCCL_CUMEM_ENABLE",
+    "NCCL_DEBUG",
+    "NCCL_DEBUG_SUBSYS",
+    "NCCL_DMABUF_ENABLE",
+    "NCCL_IB_DISABLE",
+    "NCCL_IB_GID_INDEX",
+    "NCCL_IB_HCA",
+    "NCCL_IB_PCI_RELAXED_ORDERING",
+    "NCCL_IB_QPS_PER_CONNECTION",
+    "NCCL_IB_SL",
+    "NCCL_IB_TC",
+    "NCCL_IB_TIMEOUT",
+    "NCCL_IGNORE_CPU_AFFINITY",
+    "NCCL_LAUNCH_MODE",
+    "NCCL_MAX_CTAS",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_MIN_CTAS",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_NET",
+    "NCCL_NET_GDR_LEVEL",
+    "NCCL_NET_GDR_READ",
+    "NCCL_NET_PLUGIN",
+    "NCCL_NSOCKS_PERTHREAD",
+    "NCCL_NTHREADS",
+    "NCCL_NVLS_ENABLE",
+    "NCCL_P2P_DISABLE",
+    "NCCL_P2P_LEVEL",
+    "NCCL_PROTO",
+    "NCCL_PXN_DISABLE",
+    "NCCL_SHM_DISABLE",
+    "NCCL_SOCKET_IFNAME",
+    "NCCL_SOCKET_NTHREADS",
+    "OMP_NUM_THREADS",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+    "TORCH_NCCL_AVOID_RECORD_STREAMS",
+    "TORCH_NCCL_BLOCKING_WAIT",
+];
+
+/// Settings that are echoed, for comparing runs.
 fn settings(job: &Job) -> Value {
     let mut all: Map<String, Value> = Map::new();
     for (_, fact) in job.facts("nccl.env") {
         let FactValue::Text(text) = &fact.value else { continue };
         let Some((name, value)) = text.split_once('=') else { continue };
-        let private = ["FILE", "ADDR", "COMM_ID", "HOST", "PATH", "KEY", "DIR"];
-        if name.starts_with("NCCL_") && !private.iter().any(|part| name.contains(part)) {
+        if ECHOED.contains(&name) {
             all.insert(name.to_owned(), json!(value));
         }
     }

@@ -4,6 +4,7 @@
 
 pub mod html;
 pub mod json;
+pub mod perfetto;
 pub mod terminal;
 
 use std::collections::BTreeSet;
@@ -36,6 +37,11 @@ pub fn abstained(job: &Job) -> Vec<Abstained> {
             _ => "the recording holds no operations of a device".to_owned(),
         };
         ask("account", why, record);
+        return open;
+    }
+    if job.is_host_only() {
+        let why = "the recording holds no operations of a device: the account is the host's";
+        ask("account", why.to_owned(), record);
         return open;
     }
     if has(Leaf::Unsplit) {

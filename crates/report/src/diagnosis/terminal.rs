@@ -90,10 +90,15 @@ fn heading(job: &Job) -> String {
     let (first, accounted) = (&job.participants[0], &job.accounted[0]);
     let steps = accounted.steps.counted.len();
     let edge = if accounted.steps.weak { ", edges included" } else { "" };
+    let what = if job.is_host_only() { "host process" } else { "device" };
+    let plural = match (job.participants.len(), job.is_host_only()) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
     format!(
-        "{} device{}, {steps} step{} each{edge} ({}), {:.2} ms a step",
+        "{} {what}{plural}, {steps} step{} each{edge} ({}), {:.2} ms a step",
         job.participants.len(),
-        if job.participants.len() == 1 { "" } else { "s" },
         if steps == 1 { "" } else { "s" },
         match first.device.step_source {
             "none" => "no step marks",

@@ -1,0 +1,65 @@
+//! All ranks of a job on one clock as a Chrome trace, with the findings as tracks of their own.
+//!
+//! Knows jobs and findings; how events are written is `chrome_trace`'s matter.
+
+use std::io::{self, Write};
+
+use diagnose::{diagnosis::Diagnosis, job::Job};
+use timeline::{Duration, Kind, Process, Time, Timeline, TrackKind};
+
+use crate::chrome_trace;
+
+/// Writes the joined timeline.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(job: &Job, diagnosis: &Diagnosis, out: &mut impl Write) -> io::Result<()> {
+    chrome_trace::write(&joined(job, diagnosis), out)
+}
+
+/// Ranks on the first one's clock, then one track for each finding with the spans it cites.
+fn joined(job: &Job, diagnosis: &Diagnosis) -> Timeline {
+    let mut all = Timeline::new();
+    let mut inputs: Vec<(usize, i64)> = vec![];
+    for (participant, offset) in job.participants.iter().zip(&job.clock.offsets) {
+        if !inputs.iter().any(|(input, _)| *input == participant.input) {
+            inputs.push((participant.input, offset.unwrap_or(0)));
+        }
+    }
+    if inputs.is_empty() {
+        let recorded = |index: &usize| !job.inputs[*index].timeline.spans.is_empty();
+        inputs.extend((0..job.inputs.len()).filter(recorded).map(|index| (index, 0)));
+    }
+    let zero = inputs.first().and_then(|(input, _)| job.inputs[*input].timeline.wall_clock_zero);
+    for (input, offset) in &inputs {
+        let mut own = job.inputs[*input].timeline.clone();
+        own.wall_clock_zero = own.wall_clock_zero.map(|own| own - offset);
+        all.append(own);
+    }
+    let zero = zero.unwrap_or(0);
+    let process = all.add_process(Process { name: "findings".to_owned(), ..Process::default() });
+    let window = job.accounted.first().and_then(|accounted| accounted.steps.window());
+    for (number, finding) in diagnosis.findings.iter().enumerate() {
+        let kind = TrackKind::Thread { thread: number as i64 };
+        let track = all.track(process, kind, &format!("{}: {}", finding.id, finding.title));
+        let mut add = |name: &str, start: i64, end: i64| {
+            let length = Duration::from_nanos((end - start).max(0));
+            all.add(track, Kind::Mark, name, Time::from_nanos(start), length);
+        };
+        let mut cited = false;
+        for evidence in &finding.evidence {
+            let Some(span) = &evidence.span else { continue };
+            let found = inputs.iter().find(|(input, _)| job.inputs[*input].name == evidence.file);
+            let Some((input, offset)) = found else { continue };
+            let own = job.inputs[*input].timeline.wall_clock_zero.unwrap_or(0);
+            let shift = own - offset - zero;
+            add(&evidence.text, span.start_ns + shift, span.end_ns + shift);
+            cited = true;
+        }
+        // What is not in single spans holds for all counted steps.
+        if let Some((start, end)) = window.filter(|_| !cited) {
+            add(&finding.title, start - zero, end - zero);
+        }
+    }
+    all
+}
