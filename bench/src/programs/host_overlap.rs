@@ -15,7 +15,7 @@ use clap::Args;
 use graph::{names, optim::AdamW};
 use models::{SettingValue, Settings, Shapes, zoo};
 use plan::{Options as PlanOptions, Plan, options::Strategy};
-use report::account::{STEP_MARK, account};
+use report::account::{Account, STEP_MARK, account};
 use runtime::{
     Communicator, Device, HostDevice, HostTensor, Inputs,
     in_process::{LinkModel, world},
@@ -76,22 +76,23 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
     say(&format!(
-        "{:32} {:>11} {:>12} {:>12} {:>12}",
-        "variant", "collectives", "step ms", "hidden ms", "exposed ms"
+        "{:32} {:>11} {:>9} {:>9} {:>10} {:>22}",
+        "variant", "collectives", "step ms", "hidden ms", "exposed ms", "of the later rank, ms"
     ));
-    let mut exposed = vec![];
+    let mut figures = vec![];
     for ((name, plan), samples) in plans.iter().zip(&mut samples) {
-        let [step, hidden, out] = [0, 1, 2].map(|part| median(samples, part));
-        let collectives = collectives(plan);
-        say(&format!("{name:32} {collectives:11} {step:12.3} {hidden:12.3} {out:12.3}"));
-        exposed.push(out);
+        let [step, hidden, exposed, wire] = [0, 1, 2, 3].map(|part| median(samples, part));
+        let count = collectives(plan);
+        say(&format!("{name:32} {count:11} {step:9.3} {hidden:9.3} {exposed:10.3} {wire:22.3}"));
+        figures.push([exposed, wire]);
     }
-    say(&format!("exposed, first over second: {:.3}", exposed[0] / exposed[1]));
+    let [all, later] = [0, 1].map(|part| figures[0][part] / figures[1][part]);
+    say(&format!("first over second: {all:.3} exposed, {later:.3} of the later rank"));
     Ok(())
 }
 
-/// Milliseconds of a step: all of it, hidden and exposed communication.
-type Sample = [f64; 3];
+/// Milliseconds of a rank's step: all of it, hidden and exposed communication, and the latter of the rank that has least.
+type Sample = [f64; 4];
 
 fn median(samples: &mut [Sample], part: usize) -> f64 {
     samples.sort_by(|a, b| a[part].total_cmp(&b[part]));
@@ -130,11 +131,21 @@ fn round(options: &Options, plan: &Arc<Plan>) -> Result<Vec<Sample>> {
         };
         ranks.into_iter().map(join).collect()
     });
+    let accounts = timelines
+        .into_iter()
+        .map(|timeline| Ok(account(&timeline?)))
+        .collect::<Result<Vec<_>>>()?;
     let mut samples = vec![];
-    for timeline in timelines {
-        for (_, parts) in account(&timeline?) {
-            let parts = [parts.total(), parts.hidden_communication, parts.exposed_communication];
-            samples.push(parts.map(|length| length.millis()));
+    for (number, _) in accounts.first().into_iter().flatten() {
+        let of_step = accounts.iter().flatten().filter(|(step, _)| step.number == number.number);
+        let parts: Vec<Account> = of_step.map(|(_, parts)| *parts).collect();
+        // The rank that comes last to a collective does not wait for another one: what it spends is the wire alone.
+        let wire = parts.iter().map(|parts| parts.exposed_communication).min();
+        for parts in &parts {
+            let exposed = parts.exposed_communication;
+            let parts = [parts.total(), parts.hidden_communication, exposed];
+            let [step, hidden, exposed] = parts.map(|length| length.millis());
+            samples.push([step, hidden, exposed, wire.map_or(exposed, |wire| wire.millis())]);
         }
     }
     if samples.is_empty() {
