@@ -5,6 +5,7 @@
 use crate::{
     finding::{Finding, Severity},
     job::Job,
+    joining,
     leaf::{Account, Leaf},
     rules,
 };
@@ -64,17 +65,8 @@ pub struct Diagnosis {
 
 /// Looks at a job with every rule.
 pub fn diagnose(job: &Job) -> Diagnosis {
-    let mut findings: Vec<Finding> = rules::ALL.iter().flat_map(|rule| rule.check(job)).collect();
-    findings.retain(|finding| !finding.evidence.is_empty());
-    let ids: Vec<&str> = findings.iter().map(|finding| finding.id).collect();
-    let replaced = |id: &str| {
-        let specific = rules::REPLACED_BY.iter().find(|(general, _)| *general == id);
-        specific.is_some_and(|(_, by)| {
-            ids.iter().any(|other| *other != id && by.iter().any(|start| other.starts_with(start)))
-        })
-    };
-    let mut findings: Vec<Finding> =
-        findings.iter().filter(|finding| !replaced(finding.id)).cloned().collect();
+    let found = rules::ALL.iter().flat_map(|rule| rule.check(job)).collect();
+    let mut findings = joining::join(job, found);
     let cost = |finding: &Finding| finding.cost.map_or(0.0, |cost| cost.estimate);
     findings.sort_by(|a, b| {
         let failed = |finding: &Finding| finding.severity != Severity::Failure;

@@ -11,6 +11,7 @@ pub mod facts;
 pub mod finding;
 pub mod interval;
 pub mod job;
+pub mod joining;
 pub mod leaf;
 pub mod redact;
 pub mod replay;

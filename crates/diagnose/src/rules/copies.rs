@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Copies;
 
-const PAGEABLE: Explanation = Explanation {
+pub(super) const PAGEABLE: Explanation = Explanation {
     id: "copy.pageable_blocking",
     layer: "CUDA runtime/driver",
     what: "Batches are copied from pageable host memory.",

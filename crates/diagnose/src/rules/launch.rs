@@ -12,7 +12,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Launch;
 
-const LAUNCH_BOUND: Explanation = Explanation {
+pub(super) const LAUNCH_BOUND: Explanation = Explanation {
     id: "cpu.launch_bound",
     layer: "framework",
     what: "The device waits for the next launch most of the time: many short kernels, each issued by the host.",

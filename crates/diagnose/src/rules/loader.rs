@@ -13,7 +13,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Loader;
 
-const LOADER_STARVED: Explanation = Explanation {
+pub(super) const LOADER_STARVED: Explanation = Explanation {
     id: "data.loader_starved",
     layer: "framework",
     what: "The training loop waits in the data loader for the next batch while the device runs dry.",

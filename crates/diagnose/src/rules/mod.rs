@@ -1,38 +1,83 @@
 //! The rules, one file each, and the list of them.
 
 mod allocator;
+mod benchmarks;
+mod binding;
 mod checkpoint;
 mod communication;
+mod container;
 mod copies;
+mod distributed;
+mod hangs;
 mod host_stall;
 mod launch;
 mod loader;
+mod memory;
+mod nccl_settings;
+mod network_interface;
+mod nvswitch;
+mod pcie;
+mod peer_transport;
 mod precision;
+mod rdma_stack;
+mod startup;
+mod step_logs;
 mod support;
 mod synchronise;
+mod throttle;
 mod tuning;
+mod versions;
 
 pub use communication::{bus_bandwidth, expected_bandwidth};
+pub(crate) use support::milliseconds;
 
 use crate::finding::Rule;
 
 /// All rules.
 pub const ALL: &[&dyn Rule] = &[
     &allocator::Allocator,
+    &benchmarks::Benchmarks,
+    &binding::Binding,
     &checkpoint::Checkpoint,
     &communication::Communication,
+    &container::Container,
     &copies::Copies,
+    &distributed::Distributed,
+    &hangs::Hangs,
     &host_stall::HostStall,
     &launch::Launch,
     &loader::Loader,
+    &memory::Memory,
+    &nccl_settings::NcclSettings,
+    &network_interface::NetworkInterface,
+    &nvswitch::Nvswitch,
+    &pcie::Pcie,
+    &peer_transport::PeerTransport,
     &precision::Precision,
+    &rdma_stack::RdmaStack,
+    &startup::Startup,
+    &step_logs::StepLogs,
     &synchronise::Synchronise,
+    &throttle::Throttle,
     &tuning::Tuning,
+    &versions::Versions,
 ];
 
 /// General causes and the more specific ones that replace them where both are found.
 pub const REPLACED_BY: &[(&str, &[&str])] = &[
-    ("comm.slow_transport", &["net.", "p2p.", "nccl.", "pcie.", "nvlink."]),
+    (
+        "net.socket_fallback",
+        &[
+            "p2p.disabled_by_env",
+            "net.ib_lib",
+            "net.rdma_device",
+            "net.wrong_interface",
+            "net.libfabric",
+        ],
+    ),
+    ("net.gdr_disabled", &["pcie.acs_enabled"]),
+    ("cpu.affinity_missing", &["cpu.bound_to_single_core"]),
+    ("comm.slow_transport", &["p2p.", "net.", "nvlink.", "pcie.", "topo.", "nccl.", "gpu.thermal"]),
     (
         "cpu.host_stall",
         &["cpu.gc_pause", "rank.blocking_checkpoint", "compile.", "copy.pageable_blocking"],

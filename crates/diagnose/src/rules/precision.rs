@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Precision;
 
-const TF32_OFF: Explanation = Explanation {
+pub(super) const TF32_OFF: Explanation = Explanation {
     id: "math.tf32_off",
     layer: "operator library",
     what: "Matrix products run in fp32 on the ordinary units.",

@@ -22,7 +22,7 @@ const BENCHMARK: Explanation = Explanation {
     refuted_by: "the search going on with cudnn.benchmark off",
 };
 
-const RECOMPILE: Explanation = Explanation {
+pub(super) const RECOMPILE: Explanation = Explanation {
     id: "compile.recompile_loop",
     layer: "framework",
     what: "A graph compiler compiles again in step after step.",

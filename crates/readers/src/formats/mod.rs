@@ -1,10 +1,12 @@
 //! The input formats, one file or folder each, and the list of them.
 
 mod kineto;
+mod nccl_tests_json;
 mod record;
 mod text;
 
 use crate::Reader;
 
 /// All formats; the first that recognises an input reads it.
-pub const ALL: &[&dyn Reader] = &[&record::Record, &kineto::Kineto, &text::Text];
+pub const ALL: &[&dyn Reader] =
+    &[&record::Record, &kineto::Kineto, &nccl_tests_json::NcclTestsJson, &text::Text];

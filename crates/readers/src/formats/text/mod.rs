@@ -19,6 +19,7 @@ mod packages;
 mod pci;
 mod peer_access;
 mod profiler_table;
+mod progress;
 mod segments;
 mod services;
 mod smi_query;
@@ -64,11 +65,11 @@ const GRAMMARS: &[Maker] = &[
     || Box::new(transcript::Transcript),
     || Box::new(nccl_log::NcclLog),
     || Box::new(watchdog::Watchdog),
+    || Box::new(warnings::Warnings::default()),
     || Box::new(out_of_memory::OutOfMemory),
     || Box::new(nccl_tests::NcclTests::default()),
     || Box::new(bindings::Bindings),
     || Box::new(traceback::Traceback::default()),
-    || Box::new(warnings::Warnings::default()),
     || Box::new(limits::Limits::default()),
     || Box::new(kernel::Kernel),
     || Box::new(services::Services::default()),
@@ -76,18 +77,19 @@ const GRAMMARS: &[Maker] = &[
     || Box::new(pci::Pci::default()),
     || Box::new(infiniband::Infiniband::default()),
     || Box::new(peer_access::PeerAccess::default()),
+    || Box::new(memory_summary::MemorySummary::default()),
     || Box::new(smi_table::SmiTable::default()),
     || Box::new(collect_env::CollectEnv::default()),
     || Box::new(smi_query::SmiQuery::default()),
     || Box::new(smi_topology::SmiTopology::default()),
     || Box::new(device_monitor::DeviceMonitor::default()),
-    || Box::new(memory_summary::MemorySummary::default()),
     || Box::new(segments::Segments::default()),
     || Box::new(profiler_table::ProfilerTable::default()),
     || Box::new(nsys_stats::NsysStats::default()),
     || Box::new(ncu_csv::NcuCsv::default()),
     || Box::new(tables::Tables::default()),
     || Box::new(steps::Steps),
+    || Box::new(progress::Progress),
 ];
 
 /// Longer lines are cut here.

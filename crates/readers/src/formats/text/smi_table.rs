@@ -54,7 +54,7 @@ impl Grammar for SmiTable {
             return true;
         }
         let Some(index) = self.device.take() else {
-            return cells[0].starts_with("GPU ") || cells[0].starts_with("Fan ");
+            return cells[0].starts_with("GPU  ") || cells[0].starts_with("Fan ");
         };
         let mut state = |name: &str, value: Option<f64>| {
             if let Some(value) = value {

@@ -127,20 +127,18 @@ impl<'a> Context<'a> {
         value: impl Into<FactValue>,
         line: &Line,
     ) {
-        let count = match self.memory.counts.get_mut(key) {
-            Some(count) => count,
-            None => self.memory.counts.entry(key.to_owned()).or_insert(0),
-        };
+        let full = self.memory.quoted > QUOTED_BYTES;
+        let count = self.memory.counts.get(key).copied().unwrap_or(0);
+        if full || count >= FACTS_PER_KEY {
+            self.timeline.skip("more lines of one kind than are kept");
+            return;
+        }
+        self.memory.counts.insert(key.to_owned(), count + 1);
         let value = match value.into() {
             FactValue::Text(text) => FactValue::Text(cut(&text, QUOTE_BYTES).to_owned()),
             value => value,
         };
         let text = cut(&line.text, QUOTE_BYTES);
-        *count += 1;
-        if *count > FACTS_PER_KEY || self.memory.quoted > QUOTED_BYTES {
-            self.timeline.skip("more lines of one kind than are kept");
-            return;
-        }
         // A fact's own size and its value's, besides the quoted line.
         self.memory.quoted += text.len() + key.len() + 200;
         let line = Line { number: line.number, text: text.to_owned() };

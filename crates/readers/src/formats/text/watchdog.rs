@@ -3,8 +3,7 @@
 //! Facts of the process of the rank: `watchdog.sequence`, `watchdog.operation`, `watchdog.elements`,
 //! `watchdog.timeout_ms` (a collective that timed out); `watchdog.last_enqueued`, `watchdog.last_completed`,
 //! `watchdog.failed_sequence`; of the run: `collective.mismatch` (two ranks, two operations);
-//! `flight.error` ("culprit rank, kind"); `progress.batch` ("rank N: what") and `progress.validation`, lines by which a
-//! program tells where each rank is.
+//! `flight.error` ("culprit rank, kind").
 
 use timeline::Line;
 
@@ -82,7 +81,7 @@ impl Grammar for Watchdog {
             "watchdog thread terminated with exception",
             "Stack trace of the failed collective",
         ];
-        consequences.iter().any(|known| text.contains(known)) || progress(text, line, context)
+        consequences.iter().any(|known| text.contains(known))
     }
 }
 
@@ -94,28 +93,4 @@ fn rank(text: &str, context: &mut Context<'_>) -> Option<u32> {
         Some(rank) => context.process_of_rank(rank),
         None => context.tagged(),
     }
-}
-
-/// `[rank 0] batch number (n) - entered`, `Start of validation (rank 1)`.
-fn progress(text: &str, line: &Line, context: &mut Context<'_>) -> bool {
-    if text.len() > 300 {
-        return false;
-    }
-    let lower = text.to_lowercase();
-    let found =
-        ["[rank ", "rank[", "(rank ", "rank "].iter().find_map(|mark| integer_after(&lower, mark));
-    let rank = found.and_then(|rank| u32::try_from(rank).ok()).or(context.rank);
-    let Some(rank) = rank else { return false };
-    let validation = ["validation", "validating", "evaluation", "evaluating"];
-    let batch = ["batch", "iteration", "step "];
-    let key = if validation.iter().any(|word| lower.contains(word)) {
-        "progress.validation"
-    } else if batch.iter().any(|word| lower.contains(word)) {
-        "progress.batch"
-    } else {
-        return false;
-    };
-    let process = context.process_of_rank(rank);
-    context.fact(process, key, text.trim(), line);
-    true
 }
