@@ -69,7 +69,8 @@ impl Place {
         let text = match document["schema"].as_str() {
             Some("counterpoint.diagnosis/1") => report::diagnosis::json::SCHEMA,
             Some("counterpoint.comparison/1") => report::comparison::SCHEMA,
-            _ => return document,
+            Some("counterpoint.scaling/1") => report::comparison::SCALING_SCHEMA,
+            other => panic!("no schema for {other:?}"),
         };
         let schema: Value = serde_json::from_str(text).expect("a schema");
         assert_eq!(schema::problems(&schema, &document), Vec::<String>::new());
@@ -227,6 +228,8 @@ fn a_change_is_credited_only_alone() {
 
     let (text, _) = place.ends(&["compare", "--scaling", "after", "before.json"], 0);
     assert!(text.contains("100 %"), "{text}");
+    let scaling = place.json(&["compare", "--scaling", "after", "before.json", "--json"]);
+    assert_eq!(scaling["runs"][1]["leaf"], "comm.wait");
     let (_, err) = place.ends(&["compare", "before", "after", "before.json"], 2);
     assert_eq!(
         err,

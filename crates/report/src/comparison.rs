@@ -9,6 +9,9 @@ use serde_json::{Map, Value, json};
 /// The JSON Schema that every comparison fulfils.
 pub const SCHEMA: &str = include_str!("../schema/comparison-1.json");
 
+/// The JSON Schema that every document about scaling fulfils.
+pub const SCALING_SCHEMA: &str = include_str!("../schema/scaling-1.json");
+
 /// Why documents cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotComparable(pub String);

@@ -20,16 +20,16 @@ use crate::{
 /// Arguments of `counterpoint diagnose`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  counterpoint diagnose traces/                              every file in the folder, whatever it is
+  counterpoint diagnose traces/
   counterpoint diagnose rank0.json.gz rank1.json.gz nccl.log
-  nvidia-smi -q | counterpoint diagnose -                    standard input
+  nvidia-smi -q | counterpoint diagnose -
   counterpoint diagnose traces/ --html report.html
-  counterpoint diagnose traces/ --perfetto joined.json       for ui.perfetto.dev, with the findings as a track
-  counterpoint diagnose traces/ --json > before.json         for counterpoint compare
+  counterpoint diagnose traces/ --perfetto joined.json
+  counterpoint diagnose traces/ --json > before.json
   counterpoint diagnose traces/ --fail-on data.loader_starved --fail-on 'comm.wait>10%'
 
-Exit status: 0 done and no condition of --fail-on holds, 1 one holds, 2 nothing readable, a mistake in the arguments, or
-a condition that the input cannot decide.")]
+Exit status: 0 done, and no condition of --fail-on holds; 1 one holds; 2 nothing readable, a mistake
+in the arguments, or a condition that the input cannot decide.")]
 pub struct Arguments {
     /// Files, folders (with all below them), or - for standard input.
     #[arg(required = true, value_name = "PATH")]
@@ -43,8 +43,9 @@ pub struct Arguments {
     /// Writes the joined timeline with the findings as a track, for Perfetto.
     #[arg(long, value_name = "FILE")]
     perfetto: Option<PathBuf>,
-    /// Exits with 1 where a finding of this id is there or a leaf takes more than this share; may be repeated.
-    #[arg(long, value_name = "ID|LEAF>PERCENT%")]
+    /// ID or 'LEAF>PERCENT%': exits with 1 where such a finding is there, or the leaf takes more than this share of the
+    /// step; may be repeated.
+    #[arg(long, value_name = "CONDITION")]
     fail_on: Vec<String>,
     /// Replaces hosts, addresses, users and paths by placeholders in every output.
     #[arg(long)]

@@ -41,7 +41,7 @@ pub fn abstained(job: &Job) -> Vec<Abstained> {
     }
     if job.is_host_only() {
         let why = "the recording holds no operations of a device: the account is the host's";
-        ask("account", why.to_owned(), record);
+        ask("account", why.to_owned(), "counterpoint record, on a machine with devices");
         return open;
     }
     if has(Leaf::Unsplit) {
