@@ -41,7 +41,31 @@ pub fn join(job: &Job, findings: Vec<Finding>) -> Vec<Finding> {
         finding.evidence.extend(taken.evidence);
         joined.remove(at);
     }
+    support(job, &mut joined);
     joined
+}
+
+/// What another source says of the same ranks is quoted beside a finding that it may explain.
+fn support(job: &Job, findings: &mut [Finding]) {
+    for (id, sources) in rules::SUPPORTED_BY {
+        let Some(at) = findings.iter().position(|finding| finding.id == *id) else { continue };
+        let ranks = findings[at].ranks.clone();
+        let meets = |other: &Finding| {
+            ranks.is_empty()
+                || other.ranks.is_empty()
+                || other.ranks.iter().any(|rank| ranks.contains(rank))
+        };
+        let evidence: Vec<_> = findings
+            .iter()
+            .filter(|other| sources.contains(&other.id) && meets(other) && of_one_job(job, other))
+            .flat_map(|other| other.evidence.iter().take(2).cloned())
+            .collect();
+        for evidence in evidence {
+            if !findings[at].evidence.contains(&evidence) {
+                findings[at].evidence.push(evidence);
+            }
+        }
+    }
 }
 
 /// The finding whose cost is a replay leads; the other one adds its evidence.

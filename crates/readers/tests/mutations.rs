@@ -2,9 +2,12 @@
 //!
 //! `COUNTERPOINT_FUZZ_INPUTS=40000 cargo test --release -p readers --test mutations` runs that many inputs per reader.
 
+mod shapes;
+
 use std::{fs, io::Read, path::Path};
 
 use readers::{Input, formats::ALL};
+use shapes::SHAPES;
 
 /// A small deterministic source of numbers (xorshift).
 struct Numbers(u64);
@@ -22,30 +25,7 @@ impl Numbers {
     }
 }
 
-const KINETO: &str = r#"{"schemaVersion":1,"deviceProperties":[{"id":0,"name":"NVIDIA H200"}],"distributedInfo":{"backend":"nccl","rank":0,"world_size":2},"baseTimeNanoseconds":1700000000000000000,"traceEvents":[
-{"ph":"X","cat":"user_annotation","name":"ProfilerStep#3","pid":11,"tid":11,"ts":1000.5,"dur":900.25,"args":{}},
-{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":11,"tid":11,"ts":1010,"dur":5,"args":{"correlation":7}},
-{"ph":"X","cat":"kernel","name":"ncclDevKernel_AllReduce_Sum_f32_RING_LL","pid":0,"tid":7,"ts":1020,"dur":300,"args":{"device":0,"stream":7,"correlation":7,"Collective name":"allreduce","In msg nelems":4096,"dtype":"Float","Group size":2}},
-{"ph":"s","id":7,"pid":11,"tid":11,"ts":1010,"cat":"ac2g","name":"ac2g"},
-{"ph":"f","id":7,"pid":0,"tid":7,"ts":1020,"cat":"ac2g","name":"ac2g","bp":"e"}]}"#;
-
-/// Shapes beside the inputs of the rules' tests.
-const SHAPES: &[&str] = &[
-    KINETO,
-    "# gpu     pwr  gtemp  mtemp     sm    mem    enc    dec   mclk   pclk \n# Idx       W      C      C      %      %      %      %    MHz    MHz \n    0     690     64     70    100     40      0      0   2619   1755 \n",
-    "index, name, temperature.gpu, clocks.sm [MHz], clocks_event_reasons.active\n0, NVIDIA H200, 44, 1980 MHz, 0x0000000000000044\n",
-    "#Entity   POWR   GPUTL  TMPTR  SMCLK  TENSO\nID\nGPU 0     345.1  99     61     1605   0.412\n",
-    "\"ID\",\"Process ID\",\"Kernel Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n\"0\",\"11\",\"gemm<float, \"\"a\"\">\",\"DRAM Throughput\",\"%\",\"41,234.5\"\n",
-    "|===========================================================================|\n|                  PyTorch CUDA memory summary, device ID 0                 |\n|            CUDA OOMs: 1            |        cudaMalloc retries: 1         |\n| Allocated memory      |   3174 MiB |   3809 MiB | 634879 MiB | 631705 MiB |\n| Non-releasable memory |  11366 MiB |  11366 MiB | 317439 MiB | 306073 MiB |\n",
-    "{'active_size': 499214336, 'address': 1396,\n 'blocks': [{'size': 16515072, 'state': 'active_allocated'}, {'size': 11064000000, 'state': 'inactive'}],\n 'device': 0, 'segment_type': 'large', 'total_size': 11643387904}\n",
-    "GPU 00000000:52:00.0\n    PCI\n        GPU Link Info\n            PCIe Generation\n                Max                       : 5\n                Current                   : 4\n    Max Clocks\n        SM                                : 1980 MHz\n",
-    "[  123.456789] NVRM: Xid (PCI:0000:52:00): 79, pid=1234, GPU has fallen off the bus.\n[  124.0] AMD-Vi: Interrupt remapping enabled\n",
-    " Data for node: node1\tNum slots: 2\tMax slots: 0\tNum procs: 2\n \tProcess OMPI jobid: [1,1] App: 0 Process rank: 1 Bound: socket 0[core 0[hwt 0-1]]:[BB/..][../..]\n",
-    "[1,3]<stdout>:node1:5:6 [3] NCCL INFO Connected all ringsnode2:7:8 [1] NCCL INFO Using network IB\n",
-    "              total        used        free      shared  buff/cache   available\nMem:           2015          40        1800           1         175        1960\n",
-    "Epoch 1:  12%|#2  | 120/1000 [00:12<01:28, 9.91it/s, loss=1.2]\nstep 20 | tokens/sec 123,456.7 | step time (ms): 412.5\n",
-];
-
+/// All shapes: those of the readers' tests, and the inputs of the tests of the rules.
 fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = SHAPES.iter().map(|shape| shape.as_bytes().to_vec()).collect();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../diagnose/tests/logs");
@@ -139,8 +119,12 @@ fn no_reader_panics_on_mutated_inputs() {
     let seeds = seeds();
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
     for reader in ALL {
-        for _ in 0..inputs {
-            let bytes = mutated(&seeds, &mut numbers);
+        // Every second input is a damaged one of the reader's own.
+        let own: Vec<Vec<u8>> =
+            seeds.iter().filter(|seed| reader.recognise(seed)).cloned().collect();
+        for turn in 0..inputs {
+            let from = if turn % 2 == 0 && !own.is_empty() { &own } else { &seeds };
+            let bytes = mutated(from, &mut numbers);
             if let Ok(input) = Input::from_bytes("input", bytes) {
                 let _ = reader.recognise(input.head());
                 let _ = reader.read(input);

@@ -20,6 +20,7 @@ mod pcie;
 mod peer_transport;
 mod precision;
 mod rdma_stack;
+mod shared_device;
 mod startup;
 mod step_logs;
 mod support;
@@ -55,6 +56,7 @@ pub const ALL: &[&dyn Rule] = &[
     &peer_transport::PeerTransport,
     &precision::Precision,
     &rdma_stack::RdmaStack,
+    &shared_device::SharedDevice,
     &startup::Startup,
     &step_logs::StepLogs,
     &synchronise::Synchronise,
@@ -84,4 +86,28 @@ pub const REPLACED_BY: &[(&str, &[&str])] = &[
     ),
     ("rank.late_host", &["cpu.gc_pause", "rank.blocking_checkpoint", "copy.pageable_blocking"]),
     ("copy.pageable_blocking", &["rank.blocking_checkpoint"]),
+];
+
+/// Causes, and those of other sources that are quoted beside them where both concern a rank: what may be behind.
+pub const SUPPORTED_BY: &[(&str, &[&str])] = &[
+    (
+        "rank.late_host",
+        &[
+            "cpu.bound_to_single_core",
+            "cpu.affinity_missing",
+            "cpu.debugger_attached",
+            "cpu.omp_oversubscription",
+        ],
+    ),
+    ("rank.uneven_compute", &["gpu.thermal_throttle", "gpu.shared_process", "pcie.link_degraded"]),
+    (
+        "cpu.launch_bound",
+        &["cpu.bound_to_single_core", "cpu.debugger_attached", "cpu.omp_oversubscription"],
+    ),
+    ("data.loader_starved", &["cpu.bound_to_single_core", "cpu.omp_oversubscription"]),
+    ("memory.allocator_stall", &["memory.fragmentation"]),
+    (
+        "net.fabric_below_spec",
+        &["net.gdr_disabled", "numa.nic_far_from_gpu", "net.single_qp_on_bond"],
+    ),
 ];

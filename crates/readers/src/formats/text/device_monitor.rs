@@ -94,6 +94,10 @@ impl Grammar for DeviceMonitor {
                 _ => false,
             };
         }
+        // The second line of dcgmi's header.
+        if trimmed == "ID" && !self.columns.is_empty() {
+            return true;
+        }
         let csv: Vec<&str> = trimmed.split(',').take(64).collect();
         let known = csv.iter().filter(|cell| !key(cell).is_empty()).count();
         if csv.len() > 1 && known >= 2 && known * 2 >= csv.len() {

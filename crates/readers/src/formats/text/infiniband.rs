@@ -43,7 +43,10 @@ impl Grammar for Infiniband {
         {
             return true;
         }
-        if trimmed.starts_with("DEV ") && trimmed.contains("GID") && trimmed.contains("VER") {
+        if trimmed.split_whitespace().next() == Some("DEV")
+            && trimmed.contains("GID")
+            && trimmed.contains("VER")
+        {
             self.gids = true;
             return true;
         }

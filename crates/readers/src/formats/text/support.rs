@@ -79,8 +79,9 @@ impl<'a> Context<'a> {
                 (process.host, process.pid) = (Some(host.clone()), Some(pid));
                 index
             }
+            // A tag that another process has belongs to the line's first writer alone.
             _ => self.timeline.add_process(Process {
-                rank: self.rank,
+                rank: if tagged.is_none() { self.rank } else { None },
                 host: Some(host.clone()),
                 pid: Some(pid),
                 name: format!("{host} pid {pid}"),
