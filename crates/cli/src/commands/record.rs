@@ -50,7 +50,7 @@ const HOOK_FOLDER: &str = ".hook";
 
 /// Commands whose output is kept once per host: `(file, program, arguments)`.
 const ONCE: &[(&str, &str, &[&str])] = &[
-    ("limits", "sh", &["-c", "ulimit -a"]),
+    ("limits", "cat", &["/proc/self/limits"]),
     ("kernel", "cat", &["/proc/cmdline"]),
     ("mounts", "df", &["-k", "/dev/shm", "/tmp"]),
     ("topology", "nvidia-smi", &["topo", "-m"]),
@@ -159,7 +159,6 @@ fn watch_host(folder: &Path) {
     for (what, program, arguments) in ONCE {
         if is_there(program) {
             let line = format!("{program} {}", arguments.join(" "));
-            let line = if *program == "sh" { arguments[1].to_owned() } else { line };
             // A driver that hangs must not hold the file for ever.
             background(&file(what, "txt"), &format!("timeout 20 sh -c '{line}'"));
         }

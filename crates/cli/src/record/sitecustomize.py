@@ -144,11 +144,10 @@ def _start():
         try:
             import resource
 
-            for name in ("memlock", "nofile", "stack"):
-                value = resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper()))[0]
-                unit = "" if name == "nofile" else "_kb"
-                if value != resource.RLIM_INFINITY and value >= 0:
-                    facts["limits." + name + unit] = value // (1 if name == "nofile" else 1024)
+            limits = (("memlock_kb", "MEMLOCK", 1024), ("open_files", "NOFILE", 1), ("stack_kb", "STACK", 1024))
+            for name, limit, unit in limits:
+                value = resource.getrlimit(getattr(resource, "RLIMIT_" + limit))[0]
+                facts["limits." + name] = "unlimited" if value == resource.RLIM_INFINITY else value // unit
         except Exception:
             pass
         torch = sys.modules.get("torch")
