@@ -183,6 +183,31 @@ fn a_run_keeps_its_word_about_files_and_goes_on_from_them() {
 }
 
 #[test]
+fn weights_of_another_file_start_a_run_or_are_refused_by_name() {
+    let place = Place::new();
+    place.succeeds("train small.toml --set train.steps=30");
+    let weights = "runs/small/checkpoints/step-00000030/model.safetensors";
+    let line = format!("train small.toml --set model.weights={weights} --set train.steps=1 --json");
+    let summary: serde_json::Value = serde_json::from_str(&place.succeeds(&line)).expect("JSON");
+    assert!(summary["loss"].as_f64().expect("a loss") < 5.3, "{summary}");
+    let text = place.fails(&format!("{line} --set model.layers=2"), 2);
+    assert!(text.contains(&format!("error: {weights}: no tensor h.1.")), "{text}");
+    assert!(text.contains(" in the file; nearest: h.0."), "{text}");
+    let text = place.fails(&format!("{line} --set model.width=32"), 2);
+    assert!(
+        text.contains("16], expected f32[") && text.ends_with(": made for another model\n"),
+        "{text}"
+    );
+    // Moments of another optimizer.
+    let text = place.fails("train --resume runs/small --set optimizer.name=sgd --set optimizer.momentum=0.9 --set train.steps=40", 2);
+    assert!(
+        text.contains("error: runs/small: no tensor ")
+            && text.contains("#momentum_buffer in the file"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_loss_that_is_no_number_follows_the_policy() {
     let place = Place::new();
     let huge = "train small.toml --set optimizer.learning_rate=1e6 --set optimizer.name=sgd --set schedule.name=constant --set train.steps=12";

@@ -88,13 +88,6 @@ fn every_mistake_is_one_line_with_place_key_found_expected_and_nearest_name() {
         ),
         (
             GOOD,
-            &["schedule.warmup=2000"],
-            &[
-                "--set schedule.warmup=2000: schedule.warmup: found 2000, expected at most train.steps = 1000",
-            ],
-        ),
-        (
-            GOOD,
             &["optimizer.groups=[{ ending = \"*\" }]"],
             &[
                 "--set optimizer.groups=[{ ending = \"*\" }]: optimizer.groups: found [{ ending = \"*\" }] (an array), expected a list of tables { endings, at_least_axes, weight_decay, learning_rate_scale }",

@@ -10,6 +10,7 @@ use std::{
 
 use ::plan::Plan;
 use ::train::{
+    Error,
     checkpoint::{self, Snapshot},
     data::{Dataset, Part, format},
     recipe::Recipe,
@@ -100,11 +101,19 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     let outcome = carry_out(&job, communicators, tokens.as_deref(), &progress);
     let recording = progress.finish();
-    let outcome = outcome?;
+    let outcome = outcome.map_err(|error| name_file(error, arguments, &recipe))?;
     let summary = summary::Summary::new(&folder, &outcome, &recording, prompt.as_deref());
     summary.save(&folder, recording.timeline)?;
     announce(&outcome);
     output::result(&if arguments.json { summary.json() } else { summary.text() })
+}
+
+/// Tensors that do not fit are a matter of the file they come from.
+fn name_file(error: Error, arguments: &Arguments, recipe: &Recipe) -> Error {
+    match (error, arguments.resume.as_ref().or(recipe.model.weights.as_ref())) {
+        (Error::Mismatch(message), Some(path)) => Error::checkpoint(path, message),
+        (error, _) => error,
+    }
 }
 
 fn announce(outcome: &Outcome) {
@@ -137,7 +146,7 @@ fn fits(
 ) -> Result<()> {
     match snapshot.manifest.difference(description) {
         None => Ok(()),
-        Some(difference) => Err(::train::Error::checkpoint(path, difference).into()),
+        Some(difference) => Err(Error::checkpoint(path, difference).into()),
     }
 }
 

@@ -383,15 +383,6 @@ fn relations(recipe: &Recipe) -> Vec<Problem> {
             ),
         );
     }
-    if recipe.schedule.warmup > recipe.train.steps {
-        say(
-            "schedule.warmup",
-            format!(
-                "found {}, expected at most train.steps = {}",
-                recipe.schedule.warmup, recipe.train.steps
-            ),
-        );
-    }
     if ranks > 1 && recipe.parallel.strategy == Strategy::None {
         say(
             "parallel.strategy",

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use graph::{Program, Shape, State, StateKind, Type, names};
+use graph::{DType, Program, Shape, State, StateKind, Type, names};
 use plan::Plan;
 use runtime::{Executable, HostTensor};
 
@@ -136,15 +136,17 @@ fn write(
             named.name, tensor.ty, named.ty
         )));
     }
-    if tensor.ty.dtype != named.ty.dtype {
-        return Err(Error::Mismatch(format!(
-            "tensor {} has element type {}, expected {}",
-            named.name, tensor.ty.dtype, named.ty.dtype
-        )));
+    let mut value = HostTensor { ty: tensor.ty.clone(), bytes: tensor.bytes.clone() };
+    if value.ty.dtype != named.ty.dtype {
+        // Files of other programs hold half precision too; what cannot be kept exactly is refused.
+        if !(value.ty.dtype.is_float() && named.ty.dtype == DType::F32) {
+            return Err(Error::Mismatch(format!(
+                "tensor {} has element type {}, expected {}",
+                named.name, value.ty.dtype, named.ty.dtype
+            )));
+        }
+        value = HostTensor::from_f32(named.ty.shape.clone(), &value.to_f32());
     }
-    executable.write_state(
-        &named.name,
-        &HostTensor { ty: tensor.ty.clone(), bytes: tensor.bytes.clone() },
-    )?;
+    executable.write_state(&named.name, &value)?;
     Ok(())
 }
