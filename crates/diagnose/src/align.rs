@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use timeline::{Detail, Timeline};
+use rayon::prelude::*;
+use timeline::{Detail, FactValue, Timeline};
 
 use crate::device::{Device, Operation, Work};
 
@@ -52,10 +53,12 @@ pub struct Clock {
 }
 
 /// A collective as one participant saw it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Seen {
     index: usize,
-    operation: String,
+    /// Index among the job's names of operations.
+    operation: u32,
+    together: bool,
     bytes: Option<u64>,
     sequence: Option<u64>,
     group_size: Option<u32>,
@@ -68,54 +71,80 @@ fn ends_together(operation: &str) -> bool {
     matches!(operation, "all_reduce" | "all_gather" | "reduce_scatter" | "all_to_all" | "barrier")
 }
 
+/// A process group: its name, and its ranks where stated, since different groups may bear one name.
+type Group = (String, String);
+
+/// The participants that have collectives of a group, and their collectives in order.
+#[derive(Debug, Default)]
+struct Members {
+    seen: Vec<(usize, Vec<Seen>)>,
+    /// Position in `seen` of the one with most collectives: a recording that was cut off must not decide.
+    reference: usize,
+    /// How each of `seen` corresponds to the reference.
+    pairings: Vec<Option<Pairing>>,
+}
+
 /// Matches the collectives of all participants and marks when all had arrived.
 ///
 /// `timelines` are the job's recordings, indexed by [`Participant::input`].
 pub fn align(participants: &mut [Participant], timelines: &[&Timeline]) -> Clock {
-    let mut groups: BTreeMap<String, Vec<(usize, Vec<Seen>)>> = BTreeMap::new();
+    let mut operations: Vec<String> = vec![];
+    let mut groups: BTreeMap<Group, Members> = BTreeMap::new();
     for (index, participant) in participants.iter().enumerate() {
-        for (group, seen) in seen(participant, timelines[participant.input]) {
-            groups.entry(group).or_default().push((index, seen));
+        let found = seen(participant, timelines[participant.input], &mut operations);
+        for (group, seen) in found {
+            groups.entry(group).or_default().seen.push((index, seen));
         }
     }
+    groups.values_mut().collect::<Vec<_>>().into_par_iter().for_each(Members::pair);
     let mut clock = Clock { offsets: vec![None; participants.len()], ..Clock::default() };
     if let Some(first) = clock.offsets.first_mut() {
         *first = Some(0);
     }
-    // Pairings of each group's first member with the others, and the clock differences they imply.
-    let mut links: Vec<(usize, usize, i64)> = vec![];
-    let mut pairings: Vec<(&str, usize, usize, Pairing)> = vec![];
-    for (group, members) in &groups {
-        let Some((reference, rest)) = members.split_first() else { continue };
-        for (other, seen) in rest {
-            if let Some(pairing) = pair(&reference.1, seen) {
-                links.push((reference.0, *other, pairing.offset));
-                pairings.push((group, reference.0, *other, pairing));
-            }
-        }
-    }
-    spread(&mut clock.offsets, &links);
+    // Clock differences between each group's reference and the others; those from rooted operations only where no
+    // better one leads there.
+    let links = |strong: bool| -> Vec<(usize, usize, i64)> {
+        groups
+            .values()
+            .flat_map(|members| {
+                let reference = members.seen[members.reference].0;
+                members.seen.iter().zip(&members.pairings).filter_map(
+                    move |((other, _), pairing)| {
+                        let pairing = pairing.as_ref()?;
+                        (pairing.strong == strong && *other != reference).then_some((
+                            reference,
+                            *other,
+                            pairing.offset,
+                        ))
+                    },
+                )
+            })
+            .collect()
+    };
+    let mut all = links(true);
+    spread(&mut clock.offsets, &all);
+    all.extend(links(false));
+    spread(&mut clock.offsets, &all);
+    restart(&mut clock.offsets, &all);
     let mut residuals: Vec<i64> = vec![];
-    for (group, members) in &groups {
-        let Some((reference, _)) = members.split_first() else { continue };
-        for (position, own) in reference.1.iter().enumerate() {
-            let mut found = vec![(reference.0, own.index)];
-            for (_, from, other, pairing) in pairings.iter().filter(|(g, ..)| g == group) {
-                if *from == reference.0
-                    && let Some(index) = pairing.partner(position)
-                {
-                    let seen = members.iter().find(|(index, _)| index == other);
-                    if let Some(partner) = seen.and_then(|(_, seen)| seen.get(index)) {
-                        found.push((*other, partner.index));
-                    }
+    for ((group, _), members) in &groups {
+        let (reference, own) = &members.seen[members.reference];
+        let zero = clock.offsets[*reference].unwrap_or(0);
+        for (position, seen) in own.iter().enumerate() {
+            let mut found = vec![];
+            for ((participant, others), pairing) in members.seen.iter().zip(&members.pairings) {
+                if participant == reference {
+                    found.push((*participant, seen.index));
+                } else if let Some(at) = pairing.as_ref().and_then(|p| p.partner(position)) {
+                    found.push((*participant, others[at].index));
                 }
             }
             if found.len() > 1 {
-                let stated = own.group_size.unwrap_or(0);
+                let stated = seen.group_size.unwrap_or(0);
                 clock.matched.push(Matched {
                     group: group.clone(),
-                    operation: own.operation.clone(),
-                    bytes: own.bytes.unwrap_or(0),
+                    operation: operations[seen.operation as usize].clone(),
+                    bytes: seen.bytes.unwrap_or(0),
                     group_size: stated.max(found.len() as u32),
                     members: found,
                     transfer: 0,
@@ -123,14 +152,10 @@ pub fn align(participants: &mut [Participant], timelines: &[&Timeline]) -> Clock
                 });
             }
         }
-        for (_, _, other, pairing) in pairings.iter().filter(|(g, ..)| g == group) {
+        for ((other, _), pairing) in members.seen.iter().zip(&members.pairings) {
+            let Some(pairing) = pairing.as_ref().filter(|_| other != reference) else { continue };
             let known = clock.offsets[*other].unwrap_or(pairing.offset);
-            residuals.extend(
-                pairing
-                    .differences
-                    .iter()
-                    .map(|d| (d - known + clock.offsets[reference.0].unwrap_or(0)).abs()),
-            );
+            residuals.extend(pairing.differences.iter().map(|d| (d - known + zero).abs()));
         }
     }
     clock.residual = median(&mut residuals).unwrap_or(0);
@@ -144,22 +169,45 @@ pub fn align(participants: &mut [Participant], timelines: &[&Timeline]) -> Clock
     clock
 }
 
-fn seen(participant: &Participant, timeline: &Timeline) -> BTreeMap<String, Vec<Seen>> {
-    let mut groups: BTreeMap<String, Vec<Seen>> = BTreeMap::new();
+impl Members {
+    fn pair(&mut self) {
+        let most = (0..self.seen.len()).rev().max_by_key(|&position| self.seen[position].1.len());
+        self.reference = most.unwrap_or(0);
+        let reference = &self.seen[self.reference].1;
+        self.pairings = (0..self.seen.len())
+            .map(|position| {
+                (position != self.reference).then(|| pair(reference, &self.seen[position].1))?
+            })
+            .collect();
+    }
+}
+
+fn seen(
+    participant: &Participant,
+    timeline: &Timeline,
+    operations: &mut Vec<String>,
+) -> BTreeMap<Group, Vec<Seen>> {
+    let mut by_name: BTreeMap<&str, Vec<Seen>> = BTreeMap::new();
     for (index, operation) in participant.device.operations.iter().enumerate() {
         if operation.work != Work::Collective {
             continue;
         }
         let detail = timeline.spans.details(operation.span).find_map(|d| match d {
             Detail::Collective { operation, group, ranks, bytes, sequence } => {
-                Some((operation.clone(), group.clone(), *ranks, *bytes, *sequence))
+                Some((operation.as_str(), group.as_str(), *ranks, *bytes, *sequence))
             }
             _ => None,
         });
         let (name, group, ranks, bytes, sequence) = detail.unwrap_or_default();
-        groups.entry(group).or_default().push(Seen {
+        let known = operations.iter().position(|known| known == name);
+        let number = known.unwrap_or_else(|| {
+            operations.push(name.to_owned());
+            operations.len() - 1
+        });
+        by_name.entry(group).or_default().push(Seen {
             index,
-            operation: name,
+            operation: number as u32,
+            together: ends_together(name),
             bytes,
             sequence,
             group_size: ranks,
@@ -167,7 +215,17 @@ fn seen(participant: &Participant, timeline: &Timeline) -> BTreeMap<String, Vec<
             launched: operation.launch.is_some(),
         });
     }
-    groups
+    by_name
+        .into_iter()
+        .map(|(name, seen)| {
+            let key = format!("group.{name}.ranks");
+            let ranks = timeline.find_fact(None, &key).map_or(String::new(), |fact| match fact {
+                FactValue::Text(ranks) => ranks.clone(),
+                _ => String::new(),
+            });
+            ((name.to_owned(), ranks), seen)
+        })
+        .collect()
 }
 
 /// How the collectives of one rank correspond to those of another.
@@ -179,6 +237,8 @@ struct Pairing {
     offset: i64,
     /// Differences of the ends of operations that end together.
     differences: Vec<i64>,
+    /// Whether there were any: a broadcast's root leaves early, so its ends are no clock.
+    strong: bool,
 }
 
 impl Pairing {
@@ -201,18 +261,16 @@ fn pair(first: &[Seen], second: &[Seen]) -> Option<Pairing> {
     let least = (a.len().min(b.len()) * 3).div_ceil(5).max(1);
     let mut best: Option<(i64, Pairing)> = None;
     for shift in -reach..=reach {
-        let pairs: Vec<(usize, usize)> = (0..a.len())
-            .filter_map(|i| {
-                let j = usize::try_from(i as i64 + shift).ok()?;
-                (j < b.len()).then_some((i, j))
-            })
-            .collect();
+        let from = usize::try_from(-shift).unwrap_or(0);
+        let to = usize::try_from(b.len() as i64 - shift).unwrap_or(0).min(a.len());
+        let pairs =
+            (from..to).map(|i| (i, usize::try_from(i as i64 + shift).unwrap_or(usize::MAX)));
         let alike =
-            |&(i, j): &(usize, usize)| a[i].operation == b[j].operation && a[i].bytes == b[j].bytes;
-        if pairs.len() < least || !pairs.iter().all(alike) {
+            |(i, j): (usize, usize)| a[i].operation == b[j].operation && a[i].bytes == b[j].bytes;
+        if to.saturating_sub(from) < least || !pairs.clone().all(alike) {
             continue;
         }
-        let pairing = measured(a, b, pairs);
+        let pairing = measured(a, b, pairs.collect());
         let distance = pairing.offset.abs();
         if best.as_ref().is_none_or(|(least, _)| distance < *least) {
             best = Some((distance, pairing));
@@ -245,13 +303,14 @@ fn pair_by_sequence(first: &[Seen], second: &[Seen]) -> Option<Pairing> {
 fn measured(first: &[Seen], second: &[Seen], pairs: Vec<(usize, usize)>) -> Pairing {
     let difference = |&(i, j): &(usize, usize)| second[j].end - first[i].end;
     let mut differences: Vec<i64> =
-        pairs.iter().filter(|(i, _)| ends_together(&first[*i].operation)).map(difference).collect();
+        pairs.iter().filter(|(i, _)| first[*i].together).map(difference).collect();
+    let strong = !differences.is_empty();
     if differences.is_empty() {
         // Only rooted or pairwise operations: their ends are a weak clock, better than none.
         differences = pairs.iter().map(difference).collect();
     }
     let offset = median(&mut differences.clone()).unwrap_or(0);
-    Pairing { pairs, offset, differences }
+    Pairing { pairs, offset, differences, strong }
 }
 
 /// Spreads known offsets over the links between participants.
@@ -267,13 +326,16 @@ fn spread(offsets: &mut [Option<i64>], links: &[(usize, usize, i64)]) {
             changed = true;
         }
         if !changed {
-            // A part of the job that shares no group with the first: its own first member is its clock.
-            let Some(&(from, _, _)) = links.iter().find(|(from, ..)| offsets[*from].is_none())
-            else {
-                return;
-            };
-            offsets[from] = Some(0);
+            return;
         }
+    }
+}
+
+/// Parts of the job that share no group with the first: their own first member is their clock.
+fn restart(offsets: &mut [Option<i64>], links: &[(usize, usize, i64)]) {
+    while let Some(&(from, _, _)) = links.iter().find(|(from, ..)| offsets[*from].is_none()) {
+        offsets[from] = Some(0);
+        spread(offsets, links);
     }
 }
 

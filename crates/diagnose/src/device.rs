@@ -88,6 +88,8 @@ pub struct HostStep {
 /// One device of one rank.
 #[derive(Debug, Default)]
 pub struct Device {
+    /// Index of the process among the recording's.
+    pub process: u32,
     /// Device number within the rank's process.
     pub number: u32,
     /// Operations by start, then end.
@@ -124,14 +126,14 @@ pub fn devices(timeline: &Timeline) -> Vec<Device> {
         (start, start.saturating_add(span.duration.nanos().max(0)))
     };
     let mut kernel_leaves: HashMap<usize, Leaf> = HashMap::new();
-    let mut by_device: BTreeMap<u32, Vec<(Operation, Option<SpanId>)>> = BTreeMap::new();
-    let mut launching: BTreeMap<u32, Vec<TrackId>> = BTreeMap::new();
+    // Devices are told apart by process too: each process may see one device and call it 0.
+    let mut by_device: BTreeMap<(u32, u32), Vec<(Operation, Option<SpanId>)>> = BTreeMap::new();
+    let mut launching: BTreeMap<(u32, u32), Vec<TrackId>> = BTreeMap::new();
     for id in spans.ids() {
         let span = spans.get(id);
-        let TrackKind::Stream { device, stream } = timeline.tracks[span.track.0 as usize].kind
-        else {
-            continue;
-        };
+        let track = &timeline.tracks[span.track.0 as usize];
+        let TrackKind::Stream { device, stream } = track.kind else { continue };
+        let device = (track.process, device);
         let work = match span.kind {
             Kind::Compute => Work::Compute(
                 *kernel_leaves
@@ -172,12 +174,13 @@ pub fn devices(timeline: &Timeline) -> Vec<Device> {
         };
         by_device.entry(device).or_default().push((operation, launcher));
     }
-    let host = Host::read(timeline, &at);
+    let mut hosts: BTreeMap<u32, Host> = BTreeMap::new();
     by_device
         .into_iter()
-        .map(|(number, operations)| {
-            let threads = launching.remove(&number).unwrap_or_default();
-            host.device(timeline, &at, number, operations, &threads)
+        .map(|(device, operations)| {
+            let threads = launching.remove(&device).unwrap_or_default();
+            let host = hosts.entry(device.0).or_insert_with(|| Host::read(timeline, &at, device.0));
+            host.device(timeline, &at, device, operations, &threads)
         })
         .collect()
 }
@@ -192,13 +195,14 @@ pub fn host_only(timeline: &Timeline) -> Option<Device> {
         let start = span.start.nanos().saturating_add(zero);
         (start, start.saturating_add(span.duration.nanos().max(0)))
     };
-    let host = Host::read(timeline, &at);
     let stepping = spans.ids().find_map(|id| {
         let span = spans.get(id);
         let is_step = span.kind == Kind::Mark && step_number(timeline.name_of(id)).is_some();
         is_step.then_some(span.track)
     })?;
-    let mut device = host.device(timeline, &at, 0, vec![], &[stepping]);
+    let process = timeline.tracks[stepping.0 as usize].process;
+    let host = Host::read(timeline, &at, process);
+    let mut device = host.device(timeline, &at, (process, 0), vec![], &[stepping]);
     device.exchanges = Set::union_of(
         spans.ids().filter(|&id| classify::is_host_exchange(timeline.name_of(id))).map(at),
     );
@@ -215,7 +219,7 @@ struct Host {
 }
 
 impl Host {
-    fn read(timeline: &Timeline, at: &impl Fn(SpanId) -> (i64, i64)) -> Host {
+    fn read(timeline: &Timeline, at: &impl Fn(SpanId) -> (i64, i64), process: u32) -> Host {
         let (mut steps, mut loader, mut collections, mut profiler) =
             (vec![], vec![], vec![], vec![]);
         let mut source = "none";
@@ -223,6 +227,9 @@ impl Host {
         for id in timeline.spans.ids() {
             let span = timeline.spans.get(id);
             let meaning = meanings[span.name.index()];
+            if timeline.tracks[span.track.0 as usize].process != process {
+                continue;
+            }
             match (span.kind, meaning) {
                 (Kind::Overhead, Meaning::FullQueue) => {}
                 (Kind::Overhead, _) => profiler.push(at(id)),
@@ -253,7 +260,7 @@ impl Host {
         &self,
         timeline: &Timeline,
         at: &impl Fn(SpanId) -> (i64, i64),
-        number: u32,
+        (process, number): (u32, u32),
         mut operations: Vec<(Operation, Option<SpanId>)>,
         threads: &[TrackId],
     ) -> Device {
@@ -309,6 +316,7 @@ impl Host {
             self.loader.iter().filter(|(track, ..)| threads.contains(track)).collect();
         let loader = Set::union_of(own.iter().map(|&&(_, start, end)| (start, end)));
         Device {
+            process,
             number,
             operations,
             calls,
@@ -351,7 +359,7 @@ impl Meaning {
 }
 
 /// The number of a step's mark and who makes such marks.
-fn step_number(name: &str) -> Option<(i64, &'static str)> {
+pub fn step_number(name: &str) -> Option<(i64, &'static str)> {
     let (number, source) = if let Some(number) = name.strip_prefix("ProfilerStep#") {
         (number, "ProfilerStep")
     } else if let Some(number) = name.strip_prefix("counterpoint.step#") {

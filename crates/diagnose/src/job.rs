@@ -2,14 +2,13 @@
 //!
 //! Knows timelines; no formats, no causes.
 
-use std::collections::BTreeMap;
-
+use rayon::prelude::*;
 use timeline::{Fact, FactValue, Timeline};
 
 use crate::{
     account::{self, Beside, Parts},
     align::{self, Clock, Participant},
-    device,
+    captures, device,
     leaf::Account,
     replay::{Outcome, Replay, Unchanged},
     steps::{self, Steps},
@@ -75,26 +74,36 @@ pub const REPLAY_TOLERANCE: f64 = 0.01;
 impl Job {
     /// Joins inputs into a job.
     pub fn new(inputs: Vec<Input>, unusable: Vec<Unusable>) -> Job {
-        let (chosen, mut set_aside) = choose_captures(&inputs, device_window);
-        let mut participants: Vec<Participant> = vec![];
-        for (rank, input) in chosen {
-            for device in device::devices(&inputs[input].timeline) {
-                participants.push(Participant { rank, input, device });
-            }
-        }
+        let mut captures = captures::choose(&inputs, captures::device_window);
+        let mut participants: Vec<Participant> = captures
+            .chosen
+            .par_iter()
+            .flat_map_iter(|(input, ranks)| {
+                device::devices(&inputs[*input].timeline).into_iter().map(|device| {
+                    let rank = ranks.get(device.process as usize).copied().unwrap_or(0);
+                    Participant { rank, input: *input, device }
+                })
+            })
+            .collect();
         if participants.is_empty() {
-            let (chosen, aside) = choose_captures(&inputs, host_window);
-            set_aside = aside;
-            for (rank, input) in chosen {
-                let host = device::host_only(&inputs[input].timeline);
-                participants.extend(host.map(|device| Participant { rank, input, device }));
+            let hosts = captures::choose(&inputs, host_window);
+            for (input, ranks) in &hosts.chosen {
+                let host = device::host_only(&inputs[*input].timeline);
+                participants.extend(host.map(|device| {
+                    let rank = ranks.get(device.process as usize).copied().unwrap_or(0);
+                    Participant { rank, input: *input, device }
+                }));
+            }
+            if !participants.is_empty() {
+                captures = hosts;
             }
         }
         participants.sort_by_key(|p| (p.rank, p.device.number));
+        let set_aside = captures.set_aside;
         let timelines: Vec<&Timeline> = inputs.iter().map(|input| &input.timeline).collect();
         let clock = align::align(&mut participants, &timelines);
         let accounted: Vec<Accounted> = participants
-            .iter()
+            .par_iter()
             .map(|participant| {
                 let steps = steps::find(&participant.device);
                 let parts = Parts::of(&participant.device);
@@ -166,68 +175,6 @@ impl Job {
         let found = self.participants.iter().map(|p| p.rank + 1).max().unwrap_or(0);
         stated.unwrap_or(0).max(found)
     }
-}
-
-/// `(rank, input)` of the captures to join, and `(input, reason)` of those set aside.
-type Chosen = (Vec<(u32, usize)>, Vec<(usize, String)>);
-
-/// One capture per rank: those that overlap in wall time with the most others; ties go to the latest. A recording
-/// without a rank stands alone under the next free number.
-fn choose_captures(inputs: &[Input], window: fn(&Timeline) -> Option<(i64, i64)>) -> Chosen {
-    let mut set_aside = vec![];
-    let windows: Vec<Option<(i64, i64)>> =
-        inputs.iter().map(|input| window(&input.timeline)).collect();
-    let mut by_rank: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-    let mut unnamed = vec![];
-    for (index, input) in inputs.iter().enumerate() {
-        if windows[index].is_none() {
-            continue;
-        }
-        match input.timeline.processes.first().and_then(|process| process.rank) {
-            Some(rank) => by_rank.entry(rank).or_default().push(index),
-            None => unnamed.push(index),
-        }
-    }
-    let overlap = |a: usize, b: usize| match (windows[a], windows[b]) {
-        (Some(a), Some(b)) => (a.1.min(b.1) - a.0.max(b.0)).max(0),
-        _ => 0,
-    };
-    let ranks: Vec<u32> = by_rank.keys().copied().collect();
-    let mut chosen: Vec<(u32, usize)> = vec![];
-    for (rank, candidates) in &by_rank {
-        let score = |&index: &usize| -> (usize, i64) {
-            let others = ranks.iter().filter(|other| *other != rank);
-            let met = others
-                .filter(|other| by_rank[other].iter().any(|&o| overlap(index, o) > 0))
-                .count();
-            (met, windows[index].map_or(0, |window| window.0))
-        };
-        let Some(&best) = candidates.iter().max_by_key(|index| score(index)) else { continue };
-        chosen.push((*rank, best));
-        for &other in candidates.iter().filter(|&&other| other != best) {
-            let same = windows[other] == windows[best];
-            let why = if same { "a copy of another input" } else { "another capture of its rank" };
-            set_aside.push((other, format!("{why} (rank {rank})")));
-        }
-    }
-    let free = ranks.last().map_or(0, |rank| rank + 1);
-    chosen.extend((free..).zip(unnamed));
-    (chosen, set_aside)
-}
-
-/// First start and last end of device operations in wall-clock time.
-fn device_window(timeline: &Timeline) -> Option<(i64, i64)> {
-    use timeline::TrackKind;
-    let zero = timeline.wall_clock_zero.unwrap_or(0);
-    let mut window: Option<(i64, i64)> = None;
-    for span in timeline.spans.iter() {
-        if let TrackKind::Stream { .. } = timeline.tracks[span.track.0 as usize].kind {
-            let (start, end) = (span.start.nanos() + zero, span.end().nanos() + zero);
-            let (first, last) = window.unwrap_or((start, end));
-            window = Some((first.min(start), last.max(end)));
-        }
-    }
-    window
 }
 
 /// First start and last end of the steps that a host marked, in wall-clock time.

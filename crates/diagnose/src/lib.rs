@@ -4,6 +4,7 @@
 
 pub mod account;
 pub mod align;
+pub mod captures;
 pub mod classify;
 pub mod device;
 pub mod diagnosis;

@@ -7,8 +7,9 @@ mod error;
 pub mod formats;
 pub mod input;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use rayon::prelude::*;
 use timeline::Timeline;
 
 pub use error::ReadError;
@@ -54,6 +55,11 @@ pub struct Reading {
 /// Where the file cannot be opened, is not recognised, or holds nothing usable.
 pub fn read_file(path: &Path) -> Result<Reading, ReadError> {
     read(Input::open(path)?)
+}
+
+/// Reads many files, as many at once as there are cores; the results are in the order of the paths.
+pub fn read_files(paths: &[PathBuf]) -> Vec<Result<Reading, ReadError>> {
+    paths.par_iter().map(|path| read_file(path)).collect()
 }
 
 /// Reads an opened input of any known format.

@@ -5,7 +5,7 @@ use super::support::{
 };
 use crate::{
     classify::Call,
-    device::Work,
+    device::{Operation, Work},
     finding::{Confidence, Cost, CostBy, Evidence, Explanation, Finding, Rule, Severity},
     interval::Set,
     job::Job,
@@ -168,6 +168,11 @@ fn volume(job: &Job) -> Option<Finding> {
         if (copied as f64) < 0.3 * accounted.account.total() as f64 {
             continue;
         }
+        let timeline = job.timeline(index);
+        let crosses_link = |o: &&Operation| {
+            let name = timeline.name_of(o.span);
+            ["HtoD", "DtoH", "HostToDevice", "DeviceToHost"].iter().any(|way| name.contains(way))
+        };
         let large: Vec<_> = participant
             .device
             .operations
@@ -175,6 +180,7 @@ fn volume(job: &Job) -> Option<Finding> {
             .filter(|o| {
                 o.work == Work::Copy && o.bytes >= LARGE && start <= o.start && o.start < end
             })
+            .filter(crosses_link)
             .collect();
         let bytes: u64 = large.iter().map(|o| o.bytes).sum();
         let time = Set::union_of(large.iter().map(|o| (o.start, o.end))).total();
@@ -185,9 +191,10 @@ fn volume(job: &Job) -> Option<Finding> {
         }
         let steps = accounted.steps.counted.len().max(1) as f64;
         let text = format!(
-            "rank {}: {:.1} GB in {} of copies with nothing beside them, {rate:.1} GB/s",
+            "rank {}: {:.1} GB between host and device in {}, {rate:.1} GB/s; {} with nothing beside them",
             participant.rank,
             bytes as f64 / 1e9,
+            milliseconds(time as f64 / 1e6),
             milliseconds(copied as f64 / 1e6)
         );
         evidence.push(Evidence::counted(job, participant.input, text));
@@ -197,11 +204,14 @@ fn volume(job: &Job) -> Option<Finding> {
     if ranks.is_empty() || cost < WORTH * job.mean_step() / 1e6 {
         return None;
     }
-    let title = format!("copies at the link's rate fill {} of every step", milliseconds(cost));
+    // Without step marks the whole recording counts as one step.
+    let weak = job.accounted.iter().any(|accounted| accounted.steps.weak);
+    let of = if weak { "of the recording" } else { "of every step" };
+    let title = format!("copies at the link's rate fill {} {of}", milliseconds(cost));
     let mut finding = VOLUME.finding(Severity::Slow, title);
     finding.ranks = ranks;
     finding.evidence = evidence;
     finding.cost = Some(Cost { estimate: cost, low: 0.0, high: cost, by: CostBy::Bound });
-    finding.confidence = Confidence::Medium;
+    finding.confidence = if weak { Confidence::Low } else { Confidence::Medium };
     Some(finding)
 }

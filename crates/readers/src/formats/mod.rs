@@ -2,11 +2,17 @@
 
 mod kineto;
 mod nccl_tests_json;
+mod nsys;
 mod record;
 mod text;
 
 use crate::Reader;
 
 /// All formats; the first that recognises an input reads it.
-pub const ALL: &[&dyn Reader] =
-    &[&record::Record, &kineto::Kineto, &nccl_tests_json::NcclTestsJson, &text::Text];
+pub const ALL: &[&dyn Reader] = &[
+    &record::Record,
+    &kineto::Kineto,
+    &nccl_tests_json::NcclTestsJson,
+    &nsys::Nsys,
+    &text::Text,
+];

@@ -9,6 +9,9 @@ mod event;
 mod json;
 mod metadata;
 
+pub use build::is_collective;
+pub use event::collective_operation;
+
 use std::io::Read;
 
 use timeline::Timeline;
@@ -37,7 +40,11 @@ impl Reader for Kineto {
     }
 
     fn read(&self, input: Input) -> Result<Timeline, ReadError> {
-        let timeline = read(input.into_reader())?;
+        let name = input.name.clone();
+        let mut timeline = read(input.into_reader())?;
+        if let Some(process) = timeline.processes.first_mut() {
+            process.host = process.pid.and_then(|pid| host_in_name(&name, pid));
+        }
         if timeline.spans.is_empty() {
             let damaged = timeline.skipped.iter().map(|s| format!("{} {}", s.count, s.reason));
             let found: Vec<String> = damaged.collect();
@@ -58,4 +65,12 @@ fn read(bytes: impl Read + Send) -> Result<Timeline, ReadError> {
         timeline.skip(&reason);
     }
     Ok(timeline)
+}
+
+/// The host in a name as PyTorch's trace handler gives it: `HOST_PID.TIME.pt.trace.json`.
+fn host_in_name(path: &str, pid: i64) -> Option<String> {
+    let name = path.rsplit(['/', '\\']).next()?;
+    let end = name.find(&format!("_{pid}."))?;
+    let host = &name[..end];
+    (!host.is_empty() && name.contains(".pt.trace.json")).then(|| host.to_owned())
 }

@@ -4,7 +4,11 @@
 //! streams; a full launch queue and blocking calls hold the host up; a collective ends when the last rank has arrived
 //! and the transfer is done. Knows devices and matched collectives; no causes.
 
+mod simulation;
+
 use std::collections::HashMap;
+
+use rayon::prelude::*;
 
 use crate::{
     align::{Clock, Participant},
@@ -19,7 +23,6 @@ const LAUNCH_LATENCY: i64 = 4_500;
 const QUEUE_DEPTH: usize = 1_024;
 /// The usual distance of two queued operations.
 const QUEUED_GAP: i64 = 900;
-const NEVER: i64 = i64::MIN / 4;
 
 /// What a scenario makes of one call.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +78,8 @@ struct Op {
     transfer: i64,
     /// The root of a rooted collective waits for nobody.
     root: bool,
+    /// Operations that cannot start before this one has ended: the next on its stream, and those that wait for it.
+    followers: Vec<u32>,
 }
 
 /// One call of the host's chain.
@@ -105,8 +110,8 @@ struct Rank {
 #[derive(Debug)]
 pub struct Replay {
     ranks: Vec<Rank>,
-    /// For each matched collective the members as `(participant, launch-order position)`.
-    collectives: usize,
+    /// For each matched collective its members as `(participant, launch-order position)`.
+    meetings: Vec<Vec<(usize, usize)>>,
 }
 
 /// Mean lengths of the counted steps.
@@ -123,8 +128,8 @@ pub struct Outcome {
 impl Replay {
     /// Prepares the job. `steps` are those of each participant.
     pub fn new(participants: &[Participant], clock: &Clock, steps: &[Steps]) -> Replay {
-        let ranks = participants
-            .iter()
+        let ranks: Vec<Rank> = participants
+            .par_iter()
             .enumerate()
             .map(|(number, participant)| {
                 let offset = clock.offsets.get(number).copied().flatten().unwrap_or(0);
@@ -147,43 +152,20 @@ impl Replay {
                 rank
             })
             .collect();
-        Replay { ranks, collectives: clock.matched.len() }
+        let mut meetings = vec![vec![]; clock.matched.len()];
+        for (number, rank) in ranks.iter().enumerate() {
+            for (position, op) in rank.ops.iter().enumerate() {
+                if let Some(matched) = op.matched {
+                    meetings[matched].push((number, position));
+                }
+            }
+        }
+        Replay { ranks, meetings }
     }
 
     /// Replays the job.
     pub fn run(&self, scenario: &dyn Scenario) -> Outcome {
-        let n = self.ranks.len();
-        let mut arrivals = vec![vec![NEVER; self.collectives]; n];
-        let mut states: Vec<Vec<(i64, i64)>> =
-            self.ranks.iter().map(|rank| vec![(0, 0); rank.ops.len()]).collect();
-        for _ in 0..400 {
-            let mut moved = 0;
-            for number in 0..n {
-                let mut latest = vec![NEVER; self.collectives];
-                for (_, own) in arrivals.iter().enumerate().filter(|(other, _)| *other != number) {
-                    for (latest, &arrival) in latest.iter_mut().zip(own) {
-                        *latest = (*latest).max(arrival);
-                    }
-                }
-                let mut fresh = vec![NEVER; self.collectives];
-                self.ranks[number].simulate(
-                    number,
-                    scenario,
-                    &latest,
-                    &mut fresh,
-                    &mut states[number],
-                );
-                for (old, &new) in arrivals[number].iter().zip(&fresh) {
-                    if new != NEVER {
-                        moved = moved.max((new - *old).abs());
-                    }
-                }
-                arrivals[number] = fresh;
-            }
-            if moved < 500 {
-                break;
-            }
-        }
+        let states = simulation::run(self, scenario);
         self.outcome(&states)
     }
 
@@ -259,6 +241,7 @@ impl Rank {
                     matched: None,
                     transfer: 0,
                     root: false,
+                    followers: vec![],
                 });
             }
             let launches = first..rank.ops.len();
@@ -290,6 +273,12 @@ impl Rank {
                 tail,
             });
         }
+        for at in 0..rank.ops.len() {
+            let before = [rank.ops[at].previous, rank.ops[at].waits[0]];
+            for before in before.into_iter().flatten() {
+                rank.ops[before].followers.push(at as u32);
+            }
+        }
         rank.bounds = rank.step_bounds(device, offset, steps);
         rank
     }
@@ -308,83 +297,5 @@ impl Rank {
         times.extend(steps.counted.last().map(|step| step.end));
         let bounds: Vec<usize> = times.into_iter().filter_map(begins).collect();
         if bounds.len() == steps.counted.len() + 1 { bounds } else { vec![] }
-    }
-
-    /// One pass over the host's chain, given when the other ranks arrive in each collective.
-    fn simulate(
-        &self,
-        number: usize,
-        scenario: &dyn Scenario,
-        others: &[i64],
-        arrivals: &mut [i64],
-        states: &mut [(i64, i64)],
-    ) {
-        let mut time = None;
-        for chained in &self.calls {
-            let duration = if chained.throttled { 8_000 } else { chained.duration };
-            let recorded = CallTiming { gap: chained.gap, duration, returns_at_once: false };
-            let timing = scenario.call(number, chained.call, recorded);
-            let start = time.map_or(self.first_call, |time: i64| time + timing.gap);
-            let mut duration = timing.duration;
-            if let Some(full) = chained.launches.start.checked_sub(QUEUE_DEPTH)
-                && !chained.launches.is_empty()
-                && states[full].0 > start + duration
-            {
-                duration = states[full].0 - start;
-            }
-            let mut end = start + duration;
-            for at in chained.launches.clone() {
-                states[at] = self.place(at, start, number, scenario, others, arrivals, states);
-            }
-            if chained.blocks {
-                end = match chained.waited_for {
-                    _ if timing.returns_at_once => start + 5_000.min(timing.duration.max(1_000)),
-                    Some(at) => states[at].1.max(start) + chained.tail,
-                    None => start + timing.duration,
-                };
-            }
-            time = Some(end);
-        }
-    }
-
-    /// Start and end of one operation whose launch call began at `launched`.
-    #[expect(clippy::too_many_arguments, reason = "the simulation's state is passed in parts")]
-    fn place(
-        &self,
-        at: usize,
-        launched: i64,
-        number: usize,
-        scenario: &dyn Scenario,
-        others: &[i64],
-        arrivals: &mut [i64],
-        states: &[(i64, i64)],
-    ) -> (i64, i64) {
-        let op = &self.ops[at];
-        let duration = scenario.operation(number, op.index, op.end - op.start);
-        let previous = op.previous.map(|position| &self.ops[position]);
-        let starved = previous.is_none_or(|previous| op.launched + LAUNCH_LATENCY > previous.end);
-        let waits: Vec<usize> = op.waits.iter().flatten().copied().collect();
-        let alone = starved && waits.is_empty();
-        let latency =
-            if alone { (op.start - op.launched).clamp(0, 60_000) } else { LAUNCH_LATENCY };
-        let mut start = launched + latency;
-        if let (Some(position), Some(previous)) = (op.previous, previous) {
-            let queued = !starved && waits.is_empty();
-            let gap = if queued { (op.start - previous.end).clamp(0, 3_000) } else { QUEUED_GAP };
-            start = start.max(states[position].1 + gap);
-        }
-        for wait in waits {
-            let gap = (op.start - self.ops[wait].end).clamp(0, 5_000);
-            start = start.max(states[wait].1 + gap);
-        }
-        let Some(matched) = op.matched else { return (start, start + duration) };
-        arrivals[matched] = start;
-        let transfer = scenario.transfer(matched, op.transfer);
-        let end = if op.root {
-            start + if op.transfer > 0 { transfer } else { duration }
-        } else {
-            start.max(others[matched]) + transfer
-        };
-        (start, end)
     }
 }
