@@ -242,6 +242,12 @@ struct Pairing {
 }
 
 impl Pairing {
+    /// Mean distance of the differences from the offset.
+    fn deviation(&self) -> i64 {
+        let total: i128 = self.differences.iter().map(|d| i128::from(*d - self.offset).abs()).sum();
+        i64::try_from(total / self.differences.len().max(1) as i128).unwrap_or(i64::MAX / 8)
+    }
+
     fn partner(&self, position: usize) -> Option<usize> {
         let found = self.pairs.binary_search_by_key(&position, |pair| pair.0).ok()?;
         Some(self.pairs[found].1)
@@ -253,7 +259,8 @@ fn pair(first: &[Seen], second: &[Seen]) -> Option<Pairing> {
         return Some(pairing);
     }
     // Leading operations without a launch record were launched before recording began; the other rank may have
-    // fewer of them. Then the shift whose sizes agree and whose offset is smallest: wall clocks agree to milliseconds.
+    // fewer of them. Then the shift whose sizes agree and whose offset is smallest and steady: wall clocks agree to
+    // milliseconds.
     let lead = |seen: &[Seen]| seen.iter().position(|s| s.launched).unwrap_or(0);
     let (skip_first, skip_second) = (lead(first), lead(second));
     let (a, b) = (&first[skip_first..], &second[skip_second..]);
@@ -271,7 +278,9 @@ fn pair(first: &[Seen], second: &[Seen]) -> Option<Pairing> {
             continue;
         }
         let pairing = measured(a, b, pairs.collect());
-        let distance = pairing.offset.abs();
+        // Equal collectives in bursts: one off, all but the pairs at a burst's edge agree as well, those not at all.
+        let distance =
+            pairing.offset.abs().saturating_add(4 * pairing.deviation().min(i64::MAX / 8));
         if best.as_ref().is_none_or(|(least, _)| distance < *least) {
             best = Some((distance, pairing));
         }

@@ -70,7 +70,12 @@ pub fn choose(inputs: &[Input], window: Window) -> Captures {
     let mut owners: BTreeMap<Owner, Vec<Capture>> = BTreeMap::new();
     let mut captures = Captures::default();
     for (index, input) in inputs.iter().enumerate() {
-        let Some(capture) = Capture::of(index, &input.timeline, window) else { continue };
+        let Some(capture) = Capture::of(index, &input.timeline, window) else {
+            if !input.timeline.spans.is_empty() {
+                captures.set_aside.push((index, "no operations of a device".to_owned()));
+            }
+            continue;
+        };
         let owner = owner(index, &input.timeline);
         if let Owner::Nobody(_) = owner
             && owners.values().flatten().any(|other| other.same(&capture))

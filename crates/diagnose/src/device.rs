@@ -116,6 +116,9 @@ pub struct Device {
     pub exchanges: Set,
 }
 
+/// An operation and the call that launched it.
+type Launched = (Operation, Option<SpanId>);
+
 /// All devices of a rank's timeline that carried out operations.
 pub fn devices(timeline: &Timeline) -> Vec<Device> {
     let zero = timeline.wall_clock_zero.unwrap_or(0);
@@ -127,7 +130,7 @@ pub fn devices(timeline: &Timeline) -> Vec<Device> {
     };
     let mut kernel_leaves: HashMap<usize, Leaf> = HashMap::new();
     // Devices are told apart by process too: each process may see one device and call it 0.
-    let mut by_device: BTreeMap<(u32, u32), Vec<(Operation, Option<SpanId>)>> = BTreeMap::new();
+    let mut by_device: BTreeMap<(u32, u32), Vec<Launched>> = BTreeMap::new();
     let mut launching: BTreeMap<(u32, u32), Vec<TrackId>> = BTreeMap::new();
     for id in spans.ids() {
         let span = spans.get(id);
@@ -261,7 +264,7 @@ impl Host {
         timeline: &Timeline,
         at: &impl Fn(SpanId) -> (i64, i64),
         (process, number): (u32, u32),
-        mut operations: Vec<(Operation, Option<SpanId>)>,
+        mut operations: Vec<Launched>,
         threads: &[TrackId],
     ) -> Device {
         let spans = &timeline.spans;

@@ -271,3 +271,89 @@ fn two_copies_of_one_rank_are_one_rank() {
     assert_eq!(job.set_aside.len(), 1);
     assert!(diagnose(&job).findings.iter().all(|finding| finding.id != "rank.late_host"));
 }
+
+/// A step with some acts first.
+fn with_first(first: Vec<Act>) -> Vec<Act> {
+    first.into_iter().chain(healthy()).collect()
+}
+
+fn ids(job: &Job) -> Vec<&'static str> {
+    diagnose(job).findings.iter().map(|finding| finding.id).collect()
+}
+
+#[test]
+fn garbage_collection_of_one_rank_is_named() {
+    let collecting = |long: i64| {
+        move |rank: u32| with_first(if rank == 1 { vec![Act::Collect(long)] } else { vec![] })
+    };
+    let diagnosis = check(job(2, collecting(40_000)), &job(2, |_| healthy()), "cpu.gc_pause", &[1]);
+    assert!(diagnosis.findings.iter().all(|finding| finding.id != "rank.late_host"));
+    // A collection while the device has work queued costs nothing.
+    assert!(ids(&job(2, collecting(200))).is_empty());
+}
+
+#[test]
+fn a_rank_with_more_to_compute_is_found_and_equal_ranks_are_not() {
+    let longer = |share: i64| {
+        move |rank: u32| {
+            let longer = |act| match act {
+                Act::Kernel(GEMM, length) if rank == 2 => Act::Kernel(GEMM, length * share / 100),
+                other => other,
+            };
+            healthy().into_iter().map(longer).collect()
+        }
+    };
+    let with = job(4, longer(130));
+    check(with, &job(4, |_| healthy()), "rank.uneven_compute", &[2]);
+    assert!(ids(&job(4, longer(101))).is_empty());
+    assert!(!ids(&job(4, |_| healthy())).contains(&"rank.uneven_compute"));
+}
+
+#[test]
+fn more_bytes_than_computing_can_hide_at_the_full_rate() {
+    let exchange = |buckets: usize| {
+        move |_: u32| {
+            let mut acts = healthy();
+            let join = acts.iter().position(|act| matches!(act, Act::Join)).unwrap();
+            for _ in 0..buckets {
+                // 750 MB in 3.4 ms are 220 GB/s between two ranks.
+                acts.insert(join, Act::AllReduce(750_000_000, 3_400));
+            }
+            acts
+        }
+    };
+    assert_eq!(ids(&job(2, exchange(9))), ["comm.volume_bound"]);
+    assert!(!ids(&job(2, exchange(1))).contains(&"comm.volume_bound"));
+}
+
+#[test]
+fn many_small_collectives_cost_their_latency() {
+    let small = |count: usize| {
+        move |_: u32| {
+            let mut acts = healthy();
+            let join = acts.iter().position(|act| matches!(act, Act::Join)).unwrap();
+            for _ in 0..count {
+                acts.insert(join, Act::AllReduce(4_096, 40));
+            }
+            acts
+        }
+    };
+    check(job(2, small(100)), &job(2, small(0)), "comm.tiny_messages", &[0, 1]);
+    assert!(ids(&job(2, small(4))).is_empty());
+}
+
+#[test]
+fn pinned_copies_before_the_step_are_not_overlapped() {
+    let copying =
+        |time: i64| move |_: u32| with_first(vec![Act::Pinned((time as u64) * 50_000, time)]);
+    check(job(2, copying(3_000)), &job(2, |_| healthy()), "copy.not_overlapped", &[0, 1]);
+    assert!(ids(&job(2, copying(50))).is_empty());
+}
+
+#[test]
+fn stages_that_wait_for_one_another_are_a_bubble() {
+    let waiting = |time: i64| move |_: u32| with_first(vec![Act::Receive(time)]);
+    let found = job(2, waiting(9_000));
+    assert!(ids(&found).contains(&"parallel.pipeline_bubble"), "{:?}", ids(&found));
+    assert!(!ids(&job(2, waiting(200))).contains(&"parallel.pipeline_bubble"));
+}

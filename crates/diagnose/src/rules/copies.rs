@@ -1,4 +1,4 @@
-//! `copy.pageable_blocking` and `copy.volume_bound`: copies between host and device hold the step up.
+//! `copy.pageable_blocking`, `copy.not_overlapped` and `copy.volume_bound`: copies between host and device hold the step up.
 
 use super::support::{
     Launches, WORTH, carriers, confidence, in_gap, milliseconds, saving, unmarked_stalls,
@@ -36,6 +36,16 @@ const VOLUME: Explanation = Explanation {
     refuted_by: "copies well below the link's rate: then the cause is how they are issued",
 };
 
+const NOT_OVERLAPPED: Explanation = Explanation {
+    id: "copy.not_overlapped",
+    layer: "CUDA runtime/driver",
+    what: "Pinned copies between host and device run with nothing beside them.",
+    why: "They are issued on the computing stream, or waited for at once, so computing starts after them.",
+    remedy: "copy the next batch ahead on a stream of its own and let the computing stream wait for its event; read \
+             results back a step later",
+    refuted_by: "the step not getting shorter with the copies left out",
+};
+
 /// Bytes per nanosecond of a pinned copy over PCIe 5 x16, and the least that counts as the link's rate.
 const PINNED_RATE: f64 = 50.0;
 /// A batch smaller than this is not worth pinning.
@@ -43,11 +53,11 @@ const LARGE: u64 = 1 << 20;
 
 impl Rule for Copies {
     fn explanations(&self) -> &'static [Explanation] {
-        &[PAGEABLE, VOLUME]
+        &[PAGEABLE, NOT_OVERLAPPED, VOLUME]
     }
 
     fn check(&self, job: &Job) -> Vec<Finding> {
-        pageable(job).into_iter().chain(volume(job)).collect()
+        pageable(job).into_iter().chain(not_overlapped(job)).chain(volume(job)).collect()
     }
 }
 
@@ -153,6 +163,64 @@ impl Scenario for Pinned<'_> {
         }
         let bytes = self.job.participants[participant].device.operations[operation].bytes;
         recorded.min((bytes as f64 / PINNED_RATE) as i64)
+    }
+}
+
+/// Large pinned copies that the step waits for.
+fn not_overlapped(job: &Job) -> Option<Finding> {
+    let chosen: Vec<Vec<bool>> = (0..job.participants.len())
+        .map(|index| {
+            let timeline = job.timeline(index);
+            let operations = &job.participants[index].device.operations;
+            operations
+                .iter()
+                .map(|o| {
+                    let name = timeline.name_of(o.span);
+                    let crosses = name.contains("HtoD") || name.contains("DtoH");
+                    o.work == Work::Copy && !o.pageable && o.bytes >= LARGE && crosses
+                })
+                .collect()
+        })
+        .collect();
+    let time = |index: usize| {
+        let own = job.participants[index].device.operations.iter().zip(&chosen[index]);
+        Set::union_of(own.filter(|(_, own)| **own).map(|(o, _)| (o.start, o.end)))
+    };
+    let carrying = carriers(job, WORTH, time);
+    let saving = saving(job, &carrying, |ranks| Hidden { chosen: &chosen, ranks })?;
+    let cost = milliseconds(saving.cost.estimate);
+    let title = format!("pinned copies run with nothing beside them: {cost} of every step");
+    let mut finding = NOT_OVERLAPPED.finding(Severity::Slow, title);
+    for &index in &saving.participants {
+        let participant = &job.participants[index];
+        let own = participant.device.operations.iter().zip(&chosen[index]);
+        let longest = own.filter(|(_, own)| **own).max_by_key(|(o, _)| o.end - o.start);
+        if let Some((operation, _)) = longest {
+            let text = format!(
+                "rank {}: {:.1} MB at {:.1} GB/s, the longest of them",
+                participant.rank,
+                operation.bytes as f64 / 1e6,
+                operation.bytes as f64 / (operation.end - operation.start).max(1) as f64
+            );
+            finding.evidence.push(Evidence::span(job, participant.input, operation.span, text));
+        }
+    }
+    finding.ranks = saving.ranks;
+    finding.cost = Some(saving.cost);
+    finding.confidence = confidence(job).max(Confidence::Medium);
+    Some(finding)
+}
+
+/// Chosen copies take no time of the step.
+struct Hidden<'a> {
+    chosen: &'a [Vec<bool>],
+    ranks: Vec<usize>,
+}
+
+impl Scenario for Hidden<'_> {
+    fn operation(&self, participant: usize, operation: usize, recorded: i64) -> i64 {
+        let own = self.ranks.contains(&participant) && self.chosen[participant][operation];
+        if own { 0 } else { recorded }
     }
 }
 

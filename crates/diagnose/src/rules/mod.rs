@@ -4,6 +4,7 @@ mod allocator;
 mod benchmarks;
 mod binding;
 mod checkpoint;
+mod collection;
 mod communication;
 mod container;
 mod copies;
@@ -18,6 +19,8 @@ mod network_interface;
 mod nvswitch;
 mod pcie;
 mod peer_transport;
+mod messages;
+mod pipeline;
 mod precision;
 mod rdma_stack;
 mod shared_device;
@@ -28,6 +31,7 @@ mod synchronise;
 mod throttle;
 mod tuning;
 mod versions;
+mod uneven;
 
 pub use communication::{bus_bandwidth, expected_bandwidth};
 pub(crate) use support::milliseconds;
@@ -40,6 +44,7 @@ pub const ALL: &[&dyn Rule] = &[
     &benchmarks::Benchmarks,
     &binding::Binding,
     &checkpoint::Checkpoint,
+    &collection::Collection,
     &communication::Communication,
     &container::Container,
     &copies::Copies,
@@ -54,6 +59,8 @@ pub const ALL: &[&dyn Rule] = &[
     &nvswitch::Nvswitch,
     &pcie::Pcie,
     &peer_transport::PeerTransport,
+    &messages::Messages,
+    &pipeline::Pipeline,
     &precision::Precision,
     &rdma_stack::RdmaStack,
     &shared_device::SharedDevice,
@@ -63,6 +70,7 @@ pub const ALL: &[&dyn Rule] = &[
     &throttle::Throttle,
     &tuning::Tuning,
     &versions::Versions,
+    &uneven::Uneven,
 ];
 
 /// General causes and the more specific ones that replace them where both are found.
@@ -86,6 +94,8 @@ pub const REPLACED_BY: &[(&str, &[&str])] = &[
     ),
     ("rank.late_host", &["cpu.gc_pause", "rank.blocking_checkpoint", "copy.pageable_blocking"]),
     ("copy.pageable_blocking", &["rank.blocking_checkpoint"]),
+    ("copy.not_overlapped", &["copy.volume_bound"]),
+    ("comm.not_overlapped", &["comm.volume_bound"]),
 ];
 
 /// Causes, and those of other sources that are quoted beside them where both concern a rank: what may be behind.

@@ -34,6 +34,12 @@ pub enum Act {
     Free(i64),
     /// A copy from pageable host memory, during which the host waits: bytes and length.
     Upload(u64, i64),
+    /// A copy from pinned host memory on the computing stream, which the host does not wait for: bytes and length.
+    Pinned(u64, i64),
+    /// The host collects garbage.
+    Collect(i64),
+    /// A receive from another stage of a pipeline, this long, that the computing stream waits for.
+    Receive(i64),
     /// A copy to pageable host memory, during which the host waits: bytes and length.
     Download(u64, i64),
 }
@@ -232,6 +238,29 @@ impl Rank {
                 let call_start = self.host + 500;
                 self.host = self.compute.max(call_start) + length * 1_000;
                 self.span(self.thread, Kind::Call, "cudaFree", call_start, self.host);
+            }
+            Act::Pinned(bytes, length) => {
+                let call = self.call("cudaMemcpyAsync", CALL);
+                let name = "Memcpy HtoD (Pinned -> Device)";
+                let (id, _) = self.operation(call, Kind::Copy, name, length * 1_000);
+                self.timeline.spans.add_detail(id, Detail::Transfer { bytes });
+            }
+            Act::Collect(length) => {
+                self.host += length * 1_000;
+                self.span(self.thread, Kind::Mark, "counterpoint.gc", start, self.host);
+            }
+            Act::Receive(length) => {
+                let call = self.call("cudaLaunchKernelExC", CALL);
+                let name = "ncclDevKernel_SendRecv(...)";
+                let (id, _) = self.operation(call, Kind::Communication, name, length * 1_000);
+                let detail = Detail::Collective {
+                    operation: "send_receive".to_owned(),
+                    group: "pipeline".to_owned(),
+                    ranks: Some(2),
+                    bytes: Some(1 << 20),
+                    sequence: None,
+                };
+                self.timeline.spans.add_detail(id, detail);
             }
             Act::Upload(bytes, length) => {
                 self.copy("Memcpy HtoD (Pageable -> Device)", bytes, length * 1_000);

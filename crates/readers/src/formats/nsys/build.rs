@@ -32,6 +32,8 @@ struct Builder<'c> {
     connection: &'c Connection,
     timeline: Timeline,
     texts: HashMap<i64, String>,
+    /// Names of processes, by the global id without its thread; only those with events become processes.
+    programs: HashMap<i64, String>,
     /// By the serialized global id without its thread.
     processes: HashMap<i64, u32>,
     tracks: HashMap<(u32, TrackKind), TrackId>,
@@ -56,6 +58,7 @@ impl<'c> Builder<'c> {
             connection,
             timeline,
             texts,
+            programs: HashMap::new(),
             processes: HashMap::new(),
             tracks: HashMap::new(),
             launches: HashMap::new(),
@@ -147,8 +150,7 @@ impl<'c> Builder<'c> {
                 names.insert(global >> 24, name.to_owned());
             }
         })?;
-        // Only those with events become processes; their names wait until then.
-        self.texts.extend(names.into_iter().map(|(key, name)| (i64::MIN + key, name)));
+        self.programs = names;
         Ok(())
     }
 
@@ -343,7 +345,7 @@ impl<'c> Builder<'c> {
             self.timeline.add_process(Process::default());
         }
         for (&key, &process) in &self.processes {
-            if let Some(name) = self.texts.get(&(i64::MIN + key)) {
+            if let Some(name) = self.programs.get(&key) {
                 let own = &mut self.timeline.processes[process as usize];
                 own.name = format!("{name} {}", own.pid.unwrap_or(0));
             }
