@@ -261,7 +261,10 @@ fn idle(device: &Device, busy: &Set) -> Vec<(Leaf, Set)> {
             continue;
         };
         let Some(launch) = next.launch else {
-            give(Leaf::Unknown, &gap);
+            // Without a launch record, a stay in the loader is still what the device waited for.
+            let loading = gap.intersect(&device.loader);
+            give(Leaf::HostData, &loading);
+            give(Leaf::Unknown, &gap.without(&loading));
             continue;
         };
         if launch.start <= start {

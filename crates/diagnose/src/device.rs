@@ -315,8 +315,11 @@ impl Host {
             .or_else(|| operations.first().map(|operation| operation.stream))
             .unwrap_or(0);
         // A loader counts on launching threads; where those have none, on any thread of the rank.
-        let own: Vec<_> =
-            self.loader.iter().filter(|(track, ..)| threads.contains(track)).collect();
+        let own: Vec<_> = self
+            .loader
+            .iter()
+            .filter(|(track, ..)| threads.is_empty() || threads.contains(track))
+            .collect();
         let loader = Set::union_of(own.iter().map(|&&(_, start, end)| (start, end)));
         Device {
             process,

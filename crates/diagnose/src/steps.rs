@@ -44,6 +44,8 @@ pub fn find(device: &Device) -> Steps {
     else {
         return Steps::default();
     };
+    // A recorder without launches, such as our engine's, waits for each step's end: then starts tell the step.
+    let launches = operations.iter().any(|operation| operation.launch.is_some());
     let mut starts: Vec<(i64, i64)> = vec![];
     let mut left_out = vec![];
     for step in &device.host_steps {
@@ -51,7 +53,10 @@ pub fn find(device: &Device) -> Steps {
         let begins = operations
             .iter()
             .filter(|o| o.stream == device.primary_stream)
-            .filter(|o| o.launch.is_some_and(|launch| inside(launch.start)))
+            .filter(|o| match o.launch {
+                Some(launch) => inside(launch.start),
+                None => !launches && inside(o.start),
+            })
             .map(|o| o.start)
             .min();
         match begins {

@@ -4,6 +4,7 @@ mod kineto;
 mod nccl_tests_json;
 mod nsys;
 mod record;
+mod snapshot;
 mod text;
 
 use crate::Reader;
@@ -14,5 +15,6 @@ pub const ALL: &[&dyn Reader] = &[
     &kineto::Kineto,
     &nccl_tests_json::NcclTestsJson,
     &nsys::Nsys,
+    &snapshot::Snapshot,
     &text::Text,
 ];

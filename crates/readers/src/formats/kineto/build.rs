@@ -35,6 +35,7 @@ struct RawSpan {
     correlation: i64,
     detail: Option<Box<Detail>>,
     has_shapes: bool,
+    own: bool,
 }
 
 impl Batch {
@@ -48,7 +49,7 @@ impl Batch {
         let on_device = matches!(
             event.category,
             Category::Kernel | Category::Memcpy | Category::Memset | Category::Synchronisation
-        );
+        ) && event.own.is_none();
         let place =
             if on_device { (event.device, event.stream) } else { (event.process, event.thread) };
         let name = self.intern(event.name);
@@ -61,6 +62,7 @@ impl Batch {
             correlation: event.correlation,
             detail: detail(event).map(Box::new),
             has_shapes: event.input_dims.is_some(),
+            own: event.own.is_some(),
         });
     }
 
@@ -95,6 +97,28 @@ pub fn is_collective(name: &[u8]) -> bool {
 }
 
 fn detail(event: &Event<'_>) -> Option<Detail> {
+    let number = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
+    if let Some(own) = &event.own {
+        return match event.category {
+            Category::Exchange if !own.operation.is_empty() => Some(Detail::Collective {
+                operation: unescape(own.operation),
+                group: unescape(own.group),
+                ranks: own.ranks.and_then(|ranks| u32::try_from(ranks).ok()),
+                bytes: number(own.message_bytes),
+                sequence: number(own.sequence),
+            }),
+            Category::Memcpy | Category::Memset if own.node.is_none() => {
+                Some(Detail::Transfer { bytes: u64::try_from(event.bytes).ok()? })
+            }
+            _ => Some(Detail::Planned {
+                node: own.node.and_then(|node| u32::try_from(node).ok())?,
+                path: unescape(own.path),
+                flops: number(own.flops).unwrap_or(0),
+                bytes: u64::try_from(event.bytes).unwrap_or(0),
+                predicted_ns: number(own.predicted).unwrap_or(0),
+            }),
+        };
+    }
     match event.category {
         Category::Kernel if event.collective.is_some() || is_collective(event.name) => {
             let fields = event.collective.as_ref();
@@ -117,11 +141,13 @@ fn detail(event: &Event<'_>) -> Option<Detail> {
 #[derive(Debug, Default)]
 pub struct Builder {
     timeline: Timeline,
-    tracks: HashMap<(bool, i64, i64), TrackId>,
+    tracks: HashMap<(u32, bool, i64, i64), TrackId>,
     launches: HashMap<i64, SpanId>,
     launched: Vec<(i64, SpanId)>,
     thread_names: Vec<(i64, i64, String)>,
     host_processes: HashMap<i64, u64>,
+    /// Ranks of our engine's recordings, which hold one process each.
+    own_processes: HashMap<i64, u32>,
     shapes: u64,
     host_ops: u64,
 }
@@ -148,13 +174,20 @@ impl Builder {
                 Category::HostOp => Kind::HostOp,
                 Category::Mark => Kind::Mark,
                 Category::Overhead => Kind::Overhead,
-                Category::Synchronisation => Kind::Wait,
+                Category::Synchronisation | Category::Wait => Kind::Wait,
+                Category::Exchange => Kind::Communication,
+                Category::Data => Kind::Data,
             };
             let on_device = matches!(
                 kind,
                 Kind::Compute | Kind::Communication | Kind::Copy | Kind::Fill | Kind::Wait
             );
-            let track = self.track(on_device, span.place);
+            let track = if span.own {
+                let lane = on_device && kind != Kind::Wait;
+                self.own_track(lane, span.place)
+            } else {
+                self.track(on_device, span.place)
+            };
             let id = self.timeline.spans.push(Span {
                 track,
                 kind,
@@ -189,8 +222,36 @@ impl Builder {
         }
     }
 
+    /// A track of our engine: its process id is the rank, its thread id the lane.
+    fn own_track(&mut self, lane: bool, (rank, lane_id): (i64, i64)) -> TrackId {
+        let process = match self.own_processes.get(&rank) {
+            Some(&process) => process,
+            None => {
+                let first = self.own_processes.is_empty();
+                let process = if first { 0 } else { self.timeline.add_process(Process::default()) };
+                let own = &mut self.timeline.processes[process as usize];
+                own.rank = u32::try_from(rank).ok();
+                own.name = format!("rank {rank}");
+                self.own_processes.insert(rank, process);
+                process
+            }
+        };
+        let key = (process, lane, rank, lane_id);
+        if let Some(&track) = self.tracks.get(&key) {
+            return track;
+        }
+        let kind = if lane {
+            TrackKind::Stream { device: 0, stream: lane_id }
+        } else {
+            TrackKind::Thread { thread: lane_id }
+        };
+        let track = self.timeline.track(process, kind, &format!("lane {lane_id}"));
+        self.tracks.insert(key, track);
+        track
+    }
+
     fn track(&mut self, on_device: bool, place: (i64, i64)) -> TrackId {
-        let key = (on_device, place.0, place.1);
+        let key = (0, on_device, place.0, place.1);
         if let Some(&track) = self.tracks.get(&key) {
             return track;
         }
@@ -220,10 +281,13 @@ impl Builder {
             timeline.add_process(Process::default());
         }
         let pid = self.host_processes.iter().max_by_key(|&(pid, count)| (*count, -*pid));
-        let process = &mut timeline.processes[0];
-        process.rank = metadata.rank;
-        process.pid = pid.map(|(&pid, _)| pid).filter(|&pid| pid >= 0);
-        process.name = metadata.rank.map_or_else(|| "process".to_owned(), |r| format!("rank {r}"));
+        if self.own_processes.is_empty() {
+            let process = &mut timeline.processes[0];
+            process.rank = metadata.rank;
+            process.pid = pid.map(|(&pid, _)| pid).filter(|&pid| pid >= 0);
+            process.name =
+                metadata.rank.map_or_else(|| "process".to_owned(), |r| format!("rank {r}"));
+        }
         for (_, thread, name) in &self.thread_names {
             let track = timeline.tracks.iter_mut().find(
                 |track| matches!(track.kind, TrackKind::Thread { thread: id } if id == *thread),

@@ -22,6 +22,12 @@ pub enum Category {
     Overhead,
     /// A wait of a stream or the host, by event.
     Synchronisation,
+    /// An exchange between ranks on a lane of our engine.
+    Exchange,
+    /// A wait of our engine for data.
+    Data,
+    /// Any other wait of our engine.
+    Wait,
 }
 
 /// One event with the fields that matter; texts borrow from the file's bytes.
@@ -51,6 +57,31 @@ pub struct Event<'a> {
     pub collective: Option<CollectiveFields<'a>>,
     /// `Input Dims` as they stand, where shapes were recorded.
     pub input_dims: Option<&'a [u8]>,
+    /// What our engine says of its own spans; `None` for spans of others.
+    pub own: Option<OwnFields<'a>>,
+}
+
+/// The fields of our engine's recordings, as `report::chrome_trace` writes them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnFields<'a> {
+    /// `operation` of an exchange.
+    pub operation: &'a [u8],
+    /// `group`.
+    pub group: &'a [u8],
+    /// `ranks`.
+    pub ranks: Option<i64>,
+    /// `message_bytes`.
+    pub message_bytes: Option<i64>,
+    /// `sequence`.
+    pub sequence: Option<i64>,
+    /// `node` of the plan.
+    pub node: Option<i64>,
+    /// `path` of the module.
+    pub path: &'a [u8],
+    /// `flops` of the plan.
+    pub flops: Option<i64>,
+    /// `predicted_ns`.
+    pub predicted: Option<i64>,
 }
 
 /// The fields NCCL kernels carry.
@@ -130,6 +161,7 @@ pub fn event<'a>(scanner: &mut Scanner<'a>) -> Option<Parsed<'a>> {
                         || arguments.collective.elements.is_some())
                     .then_some(arguments.collective),
                     input_dims: arguments.input_dims,
+                    own: is_own(category).then_some(arguments.own),
                 }),
                 _ => Parsed::Damaged,
             }
@@ -162,8 +194,33 @@ fn kept_category(category: &[u8]) -> Option<Category> {
         b"user_annotation" => Category::Mark,
         b"overhead" => Category::Overhead,
         b"cuda_sync" => Category::Synchronisation,
+        b"compute" => Category::Kernel,
+        b"communication" => Category::Exchange,
+        b"copy" => Category::Memcpy,
+        b"fill" => Category::Memset,
+        b"call" => Category::Runtime,
+        b"host operator" => Category::HostOp,
+        b"mark" => Category::Mark,
+        b"data" => Category::Data,
+        b"wait" => Category::Wait,
         _ => return None,
     })
+}
+
+/// Whether our engine writes this category and nobody else does.
+fn is_own(category: &[u8]) -> bool {
+    let own: [&[u8]; 9] = [
+        b"compute",
+        b"communication",
+        b"copy",
+        b"fill",
+        b"call",
+        b"host operator",
+        b"mark",
+        b"data",
+        b"wait",
+    ];
+    own.contains(&category)
 }
 
 fn unused_reason(category: &[u8]) -> &'static str {
@@ -185,6 +242,7 @@ struct Arguments<'a> {
     name: &'a [u8],
     collective: CollectiveFields<'a>,
     input_dims: Option<&'a [u8]>,
+    own: OwnFields<'a>,
 }
 
 impl Default for Arguments<'_> {
@@ -197,6 +255,7 @@ impl Default for Arguments<'_> {
             name: b"",
             collective: CollectiveFields::default(),
             input_dims: None,
+            own: OwnFields::default(),
         }
     }
 }
@@ -220,6 +279,15 @@ impl<'a> Arguments<'a> {
                 b"Process Group Ranks" => self.collective.ranks = scanner.skip()?,
                 b"Seq" => self.collective.sequence = integer(scanner.scalar()?),
                 b"Input Dims" => self.input_dims = Some(scanner.skip()?),
+                b"operation" => self.own.operation = scanner.scalar()?,
+                b"group" => self.own.group = scanner.scalar()?,
+                b"ranks" => self.own.ranks = integer(scanner.scalar()?),
+                b"message_bytes" => self.own.message_bytes = integer(scanner.scalar()?),
+                b"sequence" => self.own.sequence = integer(scanner.scalar()?),
+                b"node" => self.own.node = integer(scanner.scalar()?),
+                b"path" => self.own.path = scanner.scalar()?,
+                b"flops" => self.own.flops = integer(scanner.scalar()?),
+                b"predicted_ns" => self.own.predicted = integer(scanner.scalar()?),
                 _ => {
                     scanner.skip()?;
                 }
