@@ -105,6 +105,7 @@ pub struct CollectiveFields<'a> {
 
 /// What the bytes of one event turned out to be.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "most are spans, and each is used up at once")]
 pub enum Parsed<'a> {
     /// A span that is kept.
     Span(Event<'a>),
