@@ -44,12 +44,14 @@ const OLDER: &str = "
 fn made(folder: &Path, sql: &str) -> Vec<u8> {
     let path = folder.join("export.sqlite");
     let _ = std::fs::remove_file(&path);
-    Connection::open(&path).unwrap().execute_batch(sql).unwrap();
-    std::fs::read(&path).unwrap()
+    let connection = Connection::open(&path).expect("a database");
+    connection.execute_batch(sql).expect("tables");
+    drop(connection);
+    std::fs::read(&path).expect("bytes")
 }
 
 fn read(bytes: Vec<u8>) -> Result<Reading, ReadError> {
-    readers::read(Input::from_bytes("-", bytes).unwrap())
+    readers::read(Input::from_bytes("-", bytes)?)
 }
 
 #[test]

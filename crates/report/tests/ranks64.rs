@@ -18,9 +18,9 @@ use report::{
 
 /// Writes a run and reads its folder as `counterpoint diagnose` does.
 fn read(folder: &Path, run: &job::Run) -> Job {
-    job::write(folder, run).unwrap();
+    job::write(folder, run).expect("files are written");
     let mut paths: Vec<_> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
     paths.sort();
     let (mut inputs, mut unusable) = (vec![], vec![]);
     for (path, reading) in paths.iter().zip(readers::read_files(&paths)) {
@@ -34,8 +34,8 @@ fn read(folder: &Path, run: &job::Run) -> Job {
 }
 
 fn answered(name: &str) -> (Job, Diagnosis) {
-    let folder = tempfile::tempdir().unwrap();
-    let (_, run) = job::runs(40, 5).into_iter().find(|(own, _)| *own == name).unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_, run) = job::runs(40, 5).into_iter().find(|(own, _)| *own == name).expect("a run");
     let job = read(folder.path(), &run);
     let diagnosis = diagnose(&job);
     (job, diagnosis)
