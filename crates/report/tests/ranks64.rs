@@ -75,6 +75,18 @@ fn the_report_fits_on_a_screen_and_names_the_cause() {
     let text = terminal::render(&job, &diagnosis, terminal::Style::default());
     assert!(text.lines().count() <= 50, "{text}");
     assert!(text.contains("ranks 0-36, 38-63"), "{text}");
+    let first = text.lines().next().unwrap_or("");
+    for part in ["xposed communication on all ranks", "40 % of its rate", "108 ms of every step"] {
+        assert!(first.contains(part), "{first}");
+    }
+    let costs: Vec<(&str, i64)> = diagnosis
+        .findings
+        .iter()
+        .map(|f| (f.id, f.cost.map_or(0, |cost| cost.estimate.round() as i64)))
+        .collect();
+    assert_eq!(costs, [("net.fabric_below_spec", 108), ("cpu.affinity_missing", 12)]);
+    assert!(diagnosis.findings[0].remedy.text.contains("NCCL_SOCKET_IFNAME"));
+    assert!(diagnosis.findings[1].remedy.text.contains("--bind-to core gives one core"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What nccl-tests say: `tests.not_mpi_build` and `net.fabric_below_spec`.
 
-use super::support::milliseconds;
+use super::support::{faster_between_hosts, milliseconds};
 use crate::{
     facts::{Found, between, quote},
     finding::{Confidence, Cost, CostBy, Evidence, Explanation, Finding, Rule, Severity},
@@ -139,7 +139,19 @@ fn not_mpi(job: &Job) -> Option<Finding> {
     Some(finding)
 }
 
-fn below_spec(job: &Job) -> Option<Finding> {
+/// What nccl-tests measured between hosts and what the hosts' ports are rated for, GB/s.
+#[derive(Debug)]
+pub struct Rates<'a> {
+    /// The best bus bandwidth of large messages.
+    pub measured: f64,
+    /// Sum of the active ports of one host.
+    pub rated: f64,
+    row: Found<'a>,
+    ports: Vec<Found<'a>>,
+}
+
+/// Both rates, where both are in the input.
+pub fn rates(job: &Job) -> Option<Rates<'_>> {
     let runs = runs(job);
     if (0..runs.len()).any(|at| runs[at + 1..].iter().any(|other| apart(&runs[at], other))) {
         return None;
@@ -171,14 +183,20 @@ fn below_spec(job: &Job) -> Option<Finding> {
         .map(|(_, found)| found.input)
         .max_by(|a, b| total(*a).total_cmp(&total(*b)))?;
     let rated = total(input) / 8.0;
-    let share = measured / rated;
-    if rated <= 0.0 || share >= FAR_BELOW {
-        return None;
-    }
     let ports: Vec<Found> =
         rates.iter().filter(|(_, found)| found.input == input).map(|(_, found)| *found).collect();
+    (rated > 0.0).then_some(Rates { measured, rated, row, ports })
+}
+
+fn below_spec(job: &Job) -> Option<Finding> {
+    let Rates { measured, rated, row, ports } = rates(job)?;
+    let share = measured / rated;
+    if share >= FAR_BELOW {
+        return None;
+    }
     let exposed = exposed(job);
-    let gain = exposed * (1.0 - share);
+    let replayed = faster_between_hosts(job, share);
+    let gain = replayed.unwrap_or(exposed * (1.0 - share));
     let percent = share * 100.0;
     let title = match exposed > 0.0 {
         true => format!(
@@ -199,9 +217,12 @@ fn below_spec(job: &Job) -> Option<Finding> {
         );
         finding.evidence.push(Evidence::counted(job, row.input, text));
         finding.ranks = job.participants.iter().map(|participant| participant.rank).collect();
-        // At best all that is exposed now shrinks by the share; at least half of it, as other traffic remains.
-        finding.cost =
-            Some(Cost { estimate: gain, low: gain / 2.0, high: gain, by: CostBy::Bound });
+        // Real fabrics give nine tenths of their rate at best. Without a replay half the gain is the low end, as other
+        // traffic remains.
+        let nearly = faster_between_hosts(job, (share / 0.9).min(1.0));
+        let low = nearly.unwrap_or(gain / 2.0).min(gain);
+        let by = if replayed.is_some() { CostBy::Replay } else { CostBy::Bound };
+        finding.cost = Some(Cost { estimate: gain, low, high: gain, by });
     }
     finding.confidence = Confidence::High;
     Some(finding)

@@ -3,9 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::{
+    benchmarks,
+    support::{faster_between_hosts, milliseconds, rate_between_hosts},
+};
 use crate::{
     facts::{Found, all, quote, texts},
-    finding::{Confidence, Explanation, Finding, Rule, Severity},
+    finding::{Confidence, Cost, CostBy, Evidence, Explanation, Finding, Rule, Severity},
     job::Job,
 };
 
@@ -98,12 +102,45 @@ fn affinity(job: &Job) -> Option<Finding> {
     if unbound.len() < 2 || nodes.len() == 1 {
         return None;
     }
-    let title = format!("{} processes are not bound to the cores near their GPU", unbound.len());
+    let cost = slowed_exchange(job);
+    let title = match &cost {
+        Some((cost, _)) => format!(
+            "{} processes are not bound to the cores near their GPU: {} of every step once the fabric is as rated",
+            unbound.len(),
+            milliseconds(cost.estimate)
+        ),
+        None => format!("{} processes are not bound to the cores near their GPU", unbound.len()),
+    };
     let mut finding = AFFINITY.finding(Severity::Slow, title);
     quote(job, &mut finding, &unbound, 3);
+    if let Some((cost, text)) = cost {
+        finding.evidence.push(Evidence::counted(job, job.participants[0].input, text));
+        finding.ranks = unbound.iter().filter_map(|found| found.rank(job)).collect();
+        finding.cost = Some(cost);
+    }
     quote(job, &mut finding, &all(job, "topology.numa"), 2);
     finding.remedy.setting = Some("--map-by numa --bind-to numa".to_owned());
     Some(finding)
+}
+
+/// What the job's own exchanges lack against nccl-tests on the same hosts, which do little else on the processors: the
+/// rest after the fabric is repaired, and at the high end all of it now.
+fn slowed_exchange(job: &Job) -> Option<(Cost, String)> {
+    let rates = benchmarks::rates(job)?;
+    let own = rate_between_hosts(job)?;
+    let ratio = own / rates.measured;
+    if ratio > 0.95 {
+        return None;
+    }
+    let share = (rates.measured / rates.rated).min(1.0);
+    let now = faster_between_hosts(job, ratio)?;
+    let rest = faster_between_hosts(job, share * ratio)? - faster_between_hosts(job, share)?;
+    let text = format!(
+        "the job's exchanges reach {own:.0} GB/s a host, nccl-tests {:.0} on the same hosts",
+        rates.measured
+    );
+    let cost = Cost { estimate: rest, low: rest.min(now), high: rest.max(now), by: CostBy::Replay };
+    (rest > 0.0).then_some((cost, text))
 }
 
 fn omp(job: &Job) -> Option<Finding> {
