@@ -1,4 +1,4 @@
-//! Reads a file and prints how many spans of each kind it holds: a first look at a new input.
+//! Reads a file and prints how many spans of each kind and facts of each key it holds: a first look at a new input.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -12,6 +12,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             *kinds.entry(format!("{:?}", span.kind)).or_default() += 1;
         }
         println!("{path}: {} in {:.2?}, {kinds:?}", reading.format, began.elapsed());
+        let mut facts: BTreeMap<&str, usize> = BTreeMap::new();
+        for fact in &reading.timeline.facts {
+            *facts.entry(fact.key.as_str()).or_default() += 1;
+        }
+        println!("  facts {facts:?}");
         println!("  skipped {:?}", reading.timeline.skipped);
         println!("  {:?} {} names", reading.timeline.processes, reading.timeline.names.len());
     }

@@ -122,10 +122,11 @@ fn environment(job: &Job) -> Option<Finding> {
             settings.entry(name).or_default().insert((found.input, process), found);
         }
     }
-    let differing = settings.iter().find(|(_, own)| {
+    let differing = settings.iter().find(|(name, own)| {
         let values: BTreeSet<&str> = own.values().map(Found::text).collect();
-        // Some parameters are logged by the first communicator of a process only, but by every process.
-        values.len() > 1 || own.len() < writers.len()
+        // Most parameters are logged where they are first used, which may be on some ranks only; these on every one.
+        let by_all = ["NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE"].contains(*name);
+        values.len() > 1 || (by_all && own.len() < writers.len())
     })?;
     let (name, own) = differing;
     let mut values: Vec<&Found> = own.values().collect();
