@@ -246,7 +246,9 @@ fn settings(job: &Job) -> Value {
 
 /// Peak bytes of the devices' allocators, where a summary says so.
 fn memory_peak(job: &Job) -> Value {
-    let peaks = job.facts("memory.peak_bytes").filter_map(|(_, fact)| match fact.value {
+    let stated = ["memory.peak_bytes", "memory.allocated_peak_bytes"];
+    let facts = stated.into_iter().flat_map(|key| job.facts(key));
+    let peaks = facts.filter_map(|(_, fact)| match fact.value {
         FactValue::Int(bytes) => Some(bytes),
         _ => None,
     });
