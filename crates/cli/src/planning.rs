@@ -19,6 +19,38 @@ pub fn for_host(recipe: &Recipe, model: &dyn LanguageModel) -> Result<Plan> {
     for_target(recipe, model, &host(recipe), true)
 }
 
+/// Refuses a plan whose buffers are larger than this machine's memory: an allocation of that size would end the program
+/// without a word. Where the system does not tell its memory, everything passes.
+///
+/// # Errors
+/// A mistake that names the batch.
+pub fn check_memory(recipe: &Recipe, plan: &Plan) -> Result<()> {
+    let needed = plan.peak_bytes().saturating_mul(plan.ranks);
+    let Some(present) = memory_bytes() else { return Ok(()) };
+    if needed <= present {
+        return Ok(());
+    }
+    let gigabytes = |bytes: usize| bytes as f64 / 1e9;
+    Err(Mistake(format!(
+        "{}: train.batch: {} in {} ranks and {} micro-steps takes {:.1} GB of memory, this machine has {:.1} GB; \
+         expected a smaller train.batch or model, or a larger train.accumulation",
+        recipe.resolved().place("train.batch"),
+        recipe.train.batch,
+        recipe.parallel.ranks,
+        recipe.train.accumulation,
+        gigabytes(needed),
+        gigabytes(present),
+    ))
+    .into())
+}
+
+/// This machine's memory, as Linux tells it.
+fn memory_bytes() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
+}
+
 /// The host as the planner sees it, with the recipe's link.
 fn host(recipe: &Recipe) -> Host {
     let mut host = plan::target::host();

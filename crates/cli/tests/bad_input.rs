@@ -108,6 +108,22 @@ fn mistakes_are_one_line_and_status_2() {
             "train small.toml --set data.format=llm-c --set data.train=text.txt",
             "error: text.txt: found 820 bytes, expected a header of 1024 bytes: cut off\n",
         ),
+        (
+            "train small.toml --set precision.residual=bf16",
+            "error: --set precision.residual=bf16: precision.residual: found \"bf16\" with precision.compute = \"f32\", expected \"f32\"\n",
+        ),
+        (
+            "train small.toml --set precision.loss_scale=dynamic --set precision.initial_scale=1000",
+            "error: --set precision.initial_scale=1000: precision.initial_scale: found 1000, expected a power of two; nearest: 1024\n",
+        ),
+        (
+            "train small.toml --set parallel.link.bytes_per_second=0.5",
+            "error: --set parallel.link.bytes_per_second=0.5: parallel.link.bytes_per_second: found 0.5, expected 0 (unlimited) or at least 1000\n",
+        ),
+        (
+            "train small.toml --set validation.batches=1000000000000",
+            "error: --set validation.batches=1000000000000: validation.batches: found 1000000000000, expected an integer from 1 to 1048576\n",
+        ),
         ("train small.toml --resume nowhere", "error: nowhere: no such folder\n"),
         ("generate --checkpoint nowhere", "error: nowhere: no such folder\n"),
         (
@@ -117,6 +133,9 @@ fn mistakes_are_one_line_and_status_2() {
     ] {
         assert_eq!(place.fails(line, 2), expected, "{line}");
     }
+    let text = place.fails("train small.toml --set train.batch=1000000000", 2);
+    assert!(text.starts_with("error: --set train.batch=1000000000: train.batch: 1000000000 in 1 ranks and 1 micro-steps takes "), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
     assert!(place.fails("trian small.toml", 2).contains("a similar subcommand exists: 'train'"));
     assert!(!place.path("runs").exists(), "a mistake leaves no folder behind");
 }

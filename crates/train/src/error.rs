@@ -65,9 +65,9 @@ pub enum Error {
     /// Something that no input explains.
     #[error("{0}")]
     Internal(String),
-    /// The loss is not a number and the recipe says `stop`.
+    /// The loss or an update is not finite and the recipe says `stop`.
     #[error(
-        "step {step}: the loss is {loss}; train.nan = \"stop\" ends the run; updates that were not finite were left out; checkpoint: {saved}"
+        "step {step}: {}; train.nan = \"stop\" ends the run; updates that were not finite were left out; checkpoint: {saved}", not_finite(*loss)
     )]
     NotANumber {
         /// The step, counted from 1.
@@ -77,6 +77,15 @@ pub enum Error {
         /// Where the state is that the step left untouched.
         saved: String,
     },
+}
+
+/// What is not finite: the loss, or with a finite loss a gradient or what the optimizer made of it.
+fn not_finite(loss: f64) -> String {
+    if loss.is_finite() {
+        format!("the loss is {loss}, but a gradient or its update is not finite")
+    } else {
+        format!("the loss is {loss}")
+    }
 }
 
 impl Error {

@@ -67,6 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let length = network.context();
     let (train, validation) = datasets(&recipe, length, network.vocabulary())?;
     let plan = Arc::new(planning::for_host(&recipe, network.as_ref())?);
+    planning::check_memory(&recipe, &plan)?;
     let folder = choose_folder(arguments, &recipe)?;
     record_inputs(&folder, &recipe, &plan)?;
 

@@ -165,7 +165,7 @@ pub fn fields() -> Vec<Field> {
         ),
         Field::new(
             "parallel.link.latency_us",
-            number(0.0, 1e9),
+            number(0.0, 1e6),
             num(0.0),
             "latency of the modelled link between ranks; 0 with bytes_per_second 0: no model",
         ),
@@ -205,7 +205,7 @@ pub fn fields() -> Vec<Field> {
             int(100),
             "steps between validations; 0: only at the end",
         ),
-        Field::new("validation.batches", integer(1), int(8), "batches per validation"),
+        Field::new("validation.batches", at_most(1, 1 << 20), int(8), "batches per validation"),
         Field::new(
             "checkpoint.every",
             integer(0),

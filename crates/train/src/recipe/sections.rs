@@ -396,6 +396,40 @@ fn relations(recipe: &Recipe) -> Vec<Problem> {
                 .to_owned(),
         );
     }
+    let precision = &recipe.precision;
+    if precision.residual != "f32" && precision.residual != precision.compute {
+        let expected = match precision.compute.as_str() {
+            "f32" => "\"f32\"".to_owned(),
+            compute => format!("\"f32\" or {compute:?}"),
+        };
+        say(
+            "precision.residual",
+            format!(
+                "found {:?} with precision.compute = {:?}, expected {expected}",
+                precision.residual, precision.compute
+            ),
+        );
+    }
+    // Multiplying by a power of two and dividing by it again changes no bit of a gradient.
+    if let LossScale::Fixed(scale) | LossScale::Dynamic(scale) = precision.loss_scale
+        && scale.log2().fract() != 0.0
+    {
+        say(
+            "precision.initial_scale",
+            format!(
+                "found {scale}, expected a power of two; nearest: {}",
+                scale.log2().round().exp2()
+            ),
+        );
+    }
+    let rate = recipe.parallel.link_bytes_per_second;
+    // Below this the smallest bucket takes longer than a run is waited for, and looks like a hang.
+    if rate > 0.0 && rate < 1000.0 {
+        say(
+            "parallel.link.bytes_per_second",
+            format!("found {rate}, expected 0 (unlimited) or at least 1000"),
+        );
+    }
     problems
 }
 
