@@ -37,6 +37,7 @@ pub fn status(error: &Error) -> ExitCode {
                     train::Error::Recipe(_)
                         | train::Error::Data { .. }
                         | train::Error::Checkpoint { .. }
+                        | train::Error::Mismatch(_)
                         | train::Error::File { action: "read" | "open", .. }
                 )
             )

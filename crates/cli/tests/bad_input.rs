@@ -306,3 +306,11 @@ fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     found.sort();
     found
 }
+
+#[test]
+fn a_checkpoint_of_another_optimizer_is_a_mistake() {
+    let place = Place::new();
+    place.succeeds("train small.toml --out sgd --set optimizer.name=sgd");
+    let text = place.fails("train small.toml --resume sgd --out other --set train.steps=4", 2);
+    assert!(text.contains("exp_avg in the file"), "{text}");
+}
