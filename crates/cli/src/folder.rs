@@ -22,6 +22,9 @@ pub const TIMELINE: &str = "timeline.json";
 /// Where the time went, per rank.
 pub const SUMMARY: &str = "summary.json";
 
+/// Held by the run that writes into the folder.
+const LOCK: &str = "lock";
+
 /// Creates the folder where it is missing.
 ///
 /// # Errors
@@ -59,6 +62,30 @@ pub fn create_next(folder: &Path) -> Result<PathBuf> {
         candidate = folder.with_file_name(format!("{name}-{number}"));
     }
     create(&candidate)
+}
+
+/// Held while a run writes into its folder; given up when the process ends, however it ends.
+#[derive(Debug)]
+pub struct Lock {
+    _file: fs::File,
+}
+
+/// Takes the folder for one run.
+///
+/// # Errors
+/// A mistake of the person where another run writes there.
+pub fn lock(folder: &Path) -> Result<Lock> {
+    let path = folder.join(LOCK);
+    let file = fs::File::create(&path).map_err(|source| Error::file(&path, "create", source))?;
+    match file.try_lock() {
+        Err(fs::TryLockError::WouldBlock) => {
+            let path = folder.display();
+            Err(Mistake(format!("{path}: another run writes here; give this one another --out"))
+                .into())
+        }
+        // A file system without locks cannot tell.
+        Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(Lock { _file: file }),
+    }
 }
 
 /// The run's folder that a checkpoint's folder lies in.

@@ -240,6 +240,16 @@ fn a_loss_that_is_no_number_follows_the_policy() {
 }
 
 #[test]
+fn two_runs_do_not_share_a_folder() {
+    let place = Place::new();
+    let held = cli::folder::create(&place.path("o")).and_then(|o| cli::folder::lock(&o));
+    let text = place.fails("train small.toml --out o", 2);
+    assert!(text.contains("o: another run writes here"), "{text}");
+    drop(held.expect("the lock"));
+    place.succeeds("train small.toml --out o");
+}
+
+#[test]
 fn an_interrupt_ends_after_the_step_with_a_checkpoint() {
     let place = Place::new();
     let mut child = Command::new(env!("CARGO_BIN_EXE_counterpoint"))

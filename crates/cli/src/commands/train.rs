@@ -69,6 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let plan = Arc::new(planning::for_host(&recipe, network.as_ref())?);
     planning::check_memory(&recipe, &plan)?;
     let folder = choose_folder(arguments, &recipe)?;
+    let _lock = folder::lock(&folder)?;
     record_inputs(&folder, &recipe, &plan)?;
 
     let stop = Arc::new(AtomicBool::new(false));

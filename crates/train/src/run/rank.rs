@@ -134,12 +134,12 @@ impl Worker<'_> {
             self.take_timeline();
         }
         self.executable.record(false);
+        let ended = ended.and_then(|()| self.validate());
         if let Err(error @ Error::NotANumber { .. }) = ended {
             self.save(true)?;
             return Err(self.with_checkpoint(error));
         }
         ended?;
-        self.validate()?;
         self.save(true)
     }
 
@@ -326,6 +326,14 @@ impl Worker<'_> {
         self.outcome.validation = Some(sum / count);
         if self.rank == 0 {
             self.observer.validated(self.outcome.steps, sum / count);
+        }
+        // The sums are those of all ranks, so all of them end here together.
+        if !(sum / count).is_finite() && recipe.train.nan == NotFinite::Stop {
+            return Err(Error::NotANumber {
+                step: self.outcome.steps,
+                loss: sum / count,
+                saved: "none".to_owned(),
+            });
         }
         Ok(())
     }
