@@ -2,7 +2,8 @@
 
 Usage: python make.py [OUTPUT] [--layers 2 --width 32 --heads 4 --context 16 --vocabulary 61 --batch 4 --steps 20]
 The defaults make gpt2-small.safetensors beside this script. For GPT-2 124M:
-    python make.py /tmp/gpt2-124m.safetensors --layers 12 --width 768 --heads 12 --context 128 --vocabulary 50257 --batch 2 --steps 5
+    python make.py /tmp/gpt2-124m.safetensors --layers 12 --width 768 --heads 12 --context 128 --vocabulary 50257 --batch 2 --steps 20 \\
+        --learning-rate 3e-4
     COUNTERPOINT_GOLDEN=/tmp/gpt2-124m.safetensors cargo test --release -p cli --test golden
 
 Tensors: `parameter.NAME` (Hugging Face names, Conv1D weights [in, out]), `gradient.NAME` and `logits` of the first batch,
@@ -21,8 +22,9 @@ parser.add_argument("output", nargs="?", default=str(Path(__file__).with_name("g
 sizes = {"layers": 2, "width": 32, "heads": 4, "context": 16, "vocabulary": 61, "batch": 4, "steps": 20}
 for name, value in sizes.items():
     parser.add_argument(f"--{name}", type=int, default=value)
+parser.add_argument("--learning-rate", type=float, default=3e-3)
 args = parser.parse_args()
-numbers = {"learning_rate": 3e-3, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8, "weight_decay": 0.1, "clip_norm": 1.0}
+numbers = {"learning_rate": args.learning_rate, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8, "weight_decay": 0.1, "clip_norm": 1.0}
 
 torch.manual_seed(7)
 torch.use_deterministic_algorithms(True)
