@@ -8,7 +8,6 @@ mod gpt2_step;
 mod gradient_sync;
 mod graph_collectives;
 mod graph_records;
-mod host_overlap;
 mod matmul;
 mod overlap;
 
@@ -34,8 +33,6 @@ pub enum Program {
     GraphCollectives(graph_collectives::Options),
     /// From CUPTI's records of a replay back to the recorded calls
     GraphRecords(graph_records::Options),
-    /// Exposed communication on the host: buckets against one bucket at the end
-    HostOverlap(host_overlap::Options),
     /// Collectives beside a neighbour: blocks, stream priority, the neighbour's share of the device
     Overlap(overlap::Options),
     /// Matrix products of a GPT's layers with epilogues
@@ -54,7 +51,6 @@ impl Program {
             Program::GradientSync(options) => gradient_sync::run(&options),
             Program::GraphCollectives(options) => graph_collectives::run(&options),
             Program::GraphRecords(options) => graph_records::run(&options),
-            Program::HostOverlap(options) => host_overlap::run(&options),
             Program::Overlap(options) => overlap::run(&options),
             Program::Matmul(options) => matmul::run(&options),
         }

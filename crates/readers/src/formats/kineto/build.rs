@@ -213,9 +213,7 @@ impl Builder {
         }
         self.thread_names.extend(batch.thread_names);
         for (reason, count) in batch.skipped {
-            for _ in 0..1 {
-                self.timeline.skip(reason);
-            }
+            self.timeline.skip(reason);
             if let Some(skipped) = self.timeline.skipped.iter_mut().find(|s| s.reason == reason) {
                 skipped.count += count - 1;
             }
