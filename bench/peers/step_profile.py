@@ -39,6 +39,7 @@ JOBS = {
     "gpt2-355m b16 bf16 residual": ("gpt2-355m", 16, "bf16", "bfloat16", "reduce-overhead", "cudnn", 20),
     "resnet-50 b400 compile": ("resnet-50", 400, "fp16", "-", "default", "-", 36),
     "resnet-50 b256 max-autotune": ("resnet-50", 256, "fp16", "-", "max-autotune", "-", 24),
+    "resnet-50 b400 max-autotune": ("resnet-50", 400, "fp16", "-", "max-autotune", "-", 36),
 }
 CARD_GIB = 124  # of the card's memory, what is shared out to jobs
 ALONE = ("max-autotune",)  # modes whose tuning must not share the card
