@@ -319,7 +319,7 @@ def report(raws, to, command):
         failed.update(recorded["meta"]["failed"])
         metas.append(recorded["meta"])
     failed = {name: why for name, why in failed.items() if name not in found}
-    missing = [name for name in JOBS if name not in found and name not in failed]
+    missing = [name for m in metas for name in m["not_measured"] if name not in found and name not in failed]
     order = list(JOBS)
     profiles = sorted(found.values(), key=lambda p: order.index(p["job"]))
     if not profiles:
