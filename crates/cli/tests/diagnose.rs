@@ -168,6 +168,17 @@ fn only_nothing_readable_is_an_error() {
     let document = place.json(&["diagnose", "run", "--json"]);
     assert_eq!(document["devices"].as_array().map(Vec::len), Some(2));
     assert!(document["skipped"].to_string().contains("cut off"), "{}", document["skipped"]);
+    let told = || place.ends(&["diagnose", "run"], 0).0;
+    assert!(told().contains("Used in part: run/r1.json (cut off after "), "{}", told());
+    for (bytes, reason) in [
+        ("", "Left out: run/r1.json (not recognised: empty)"),
+        ("\u{0}\u{1}", "Left out: run/r1.json (not recognised: no known format)"),
+        (&whole[..whole.len() / 50], "with no operation of a device before that)"),
+    ] {
+        place.file("run/r1.json", bytes);
+        let text = told();
+        assert!(text.contains("Missing: rank 1 of 2") && text.contains(reason), "{text}");
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         });
     }
     let job = Job::new(inputs, vec![]);
-    println!("clock {:?} residual {} {}", job.clock.offsets, job.clock.residual, job.clock.split);
+    println!("clock {:?} residual {} {}", job.clock.relations, job.clock.residual, job.clock.split);
     println!("replay {:?}", job.unchanged);
     let diagnosis = diagnose::diagnosis::diagnose(&job);
     println!("{} [{}]", diagnosis.sentence, diagnosis.bound_by.name());

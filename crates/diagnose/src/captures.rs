@@ -72,7 +72,11 @@ pub fn choose(inputs: &[Input], window: Window) -> Captures {
     for (index, input) in inputs.iter().enumerate() {
         let Some(capture) = Capture::of(index, &input.timeline, window) else {
             if !input.timeline.spans.is_empty() {
-                captures.set_aside.push((index, "no operations of a device".to_owned()));
+                let why = match input.cut_off() {
+                    Some(place) => format!("{place}, with no operation of a device before that"),
+                    None => "no operations of a device".to_owned(),
+                };
+                captures.set_aside.push((index, why));
             }
             continue;
         };

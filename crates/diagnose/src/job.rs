@@ -2,6 +2,8 @@
 //!
 //! Knows timelines; no formats, no causes.
 
+use std::collections::BTreeSet;
+
 use rayon::prelude::*;
 use timeline::{Fact, FactValue, Timeline};
 
@@ -23,6 +25,16 @@ pub struct Input {
     pub format: &'static str,
     /// Everything found in it.
     pub timeline: Timeline,
+}
+
+impl Input {
+    /// Where the input ended early, if it did; what came before is used.
+    pub fn cut_off(&self) -> Option<&str> {
+        match self.timeline.find_fact(None, "input.cut_off")? {
+            FactValue::Text(place) => Some(place),
+            _ => None,
+        }
+    }
 }
 
 /// An input of which nothing could be used.
@@ -67,6 +79,9 @@ pub struct Job {
     /// The replay of the unchanged run.
     pub unchanged: Option<Outcome>,
 }
+
+/// A size beyond this is damage, not a job.
+const MOST_RANKS: usize = 1 << 16;
 
 /// From this relative error on a replay is unusable.
 pub const REPLAY_TOLERANCE: f64 = 0.01;
@@ -166,14 +181,32 @@ impl Job {
         })
     }
 
-    /// Number of ranks as stated, or as found.
+    /// Number of ranks as stated by the job or the largest process group, or as found.
     pub fn world_size(&self) -> u32 {
         let stated = self.facts("job.world_size").find_map(|(_, fact)| match fact.value {
             FactValue::Int(size) => u32::try_from(size).ok(),
             _ => None,
         });
         let found = self.participants.iter().map(|p| p.rank + 1).max().unwrap_or(0);
-        stated.unwrap_or(0).max(found)
+        stated.unwrap_or(0).max(found).max(self.clock.largest_group)
+    }
+
+    /// Ranks of the job, by its size or by the lists of its process groups, of which no recording is used.
+    pub fn missing_ranks(&self) -> Vec<u32> {
+        let found: BTreeSet<u32> = self.participants.iter().map(|p| p.rank).collect();
+        let listed = self
+            .inputs
+            .iter()
+            .flat_map(|input| &input.timeline.facts)
+            .filter(|fact| fact.key.starts_with("group.") && fact.key.ends_with(".ranks"));
+        let listed = listed.flat_map(|fact| match &fact.value {
+            FactValue::Text(ranks) => {
+                ranks.split(',').filter_map(|rank| rank.parse().ok()).collect()
+            }
+            _ => vec![],
+        });
+        let all: BTreeSet<u32> = (0..self.world_size()).take(MOST_RANKS).chain(listed).collect();
+        all.difference(&found).copied().take(MOST_RANKS).collect()
     }
 }
 

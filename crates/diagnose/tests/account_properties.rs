@@ -177,7 +177,7 @@ proptest! {
             let diagnosis = diagnose(job);
             let findings: Vec<_> =
                 diagnosis.findings.iter().map(|f| (f.id, f.ranks.clone(), format!("{:?}", f.cost))).collect();
-            (accounts, job.clock.offsets.clone(), job.clock.residual, diagnosis.sentence, findings)
+            (accounts, job.clock.relations.clone(), job.clock.residual, diagnosis.sentence, findings)
         };
         let before = scene(&acts, slow).job();
         for accounted in &before.accounted {

@@ -7,6 +7,9 @@ pub enum ReadError {
     /// The bytes could not be had.
     #[error("cannot read: {0}")]
     Io(#[from] std::io::Error),
+    /// A compressed input of which nothing can be unpacked.
+    #[error("cut off before anything could be unpacked")]
+    CutOff,
     /// No reader knows these bytes.
     #[error("not recognised: {0}")]
     NotRecognised(&'static str),

@@ -4,9 +4,11 @@
 
 use std::{
     fs::File,
-    io::{BufRead, BufReader, Cursor, Read},
+    io::{BufRead, BufReader, Cursor, ErrorKind, Read},
     path::{Path, PathBuf},
 };
+
+use timeline::Timeline;
 
 use crate::ReadError;
 
@@ -71,14 +73,23 @@ impl Input {
 
     fn with_head(name: &str, mut reader: Box<dyn Read + Send>) -> Result<Input, ReadError> {
         let mut head = Vec::with_capacity(HEAD_BYTES);
-        // A damaged stream may still have a sound beginning: keep what came.
         let mut limited = reader.as_mut().take(HEAD_BYTES as u64);
         let outcome = limited.read_to_end(&mut head);
+        let rest = match outcome {
+            Err(error) if head.is_empty() && error.kind() == ErrorKind::UnexpectedEof => {
+                return Err(ReadError::CutOff);
+            }
+            // A damaged stream may still have a sound beginning: keep what came, and say so at its end.
+            Err(error) if !head.is_empty() => Box::new(Damaged(Some(error))),
+            outcome => {
+                outcome?;
+                reader
+            }
+        };
         if head.is_empty() {
-            outcome?;
             return Err(ReadError::NotRecognised("empty"));
         }
-        Ok(Input { name: name.to_owned(), plain_file: None, head, rest: reader })
+        Ok(Input { name: name.to_owned(), plain_file: None, head, rest })
     }
 
     /// The first bytes, decompressed: at most [`HEAD_BYTES`].
@@ -89,5 +100,21 @@ impl Input {
     /// All bytes from the first.
     pub fn into_reader(self) -> impl Read + Send {
         Cursor::new(self.head).chain(self.rest)
+    }
+}
+
+/// States that an input ended early: `place` says where, in words that follow its name. Fact of the run:
+/// `input.cut_off`.
+pub fn cut_off(timeline: &mut Timeline, place: &str) {
+    timeline.skip(place);
+    timeline.fact(None, "input.cut_off", place);
+}
+
+/// The end of a damaged stream: its error, once.
+struct Damaged(Option<std::io::Error>);
+
+impl Read for Damaged {
+    fn read(&mut self, _buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
     }
 }

@@ -52,7 +52,7 @@ fn captures_clocks_and_damage_are_sorted_out() {
         .iter()
         .filter_map(|rank| {
             let at = job.participants.iter().position(|p| p.rank == *rank)?;
-            Some((job.clock.offsets[at]? + 500).div_euclid(1000) * 1000)
+            Some((job.clock.relations[at]?.offset + 500).div_euclid(1000) * 1000)
         })
         .collect();
     assert_eq!(

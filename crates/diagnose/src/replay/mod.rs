@@ -132,7 +132,7 @@ impl Replay {
             .par_iter()
             .enumerate()
             .map(|(number, participant)| {
-                let offset = clock.offsets.get(number).copied().flatten().unwrap_or(0);
+                let offset = clock.relation(number).offset;
                 let mut rank = Rank::new(&participant.device, offset, steps.get(number));
                 for op in &mut rank.ops {
                     let operation = &participant.device.operations[op.index];

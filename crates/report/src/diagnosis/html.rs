@@ -64,7 +64,7 @@ impl Names {
 fn device_tracks(job: &Job, index: usize, names: &mut Names, tracks: &mut Vec<Value>) -> usize {
     let participant = &job.participants[index];
     let timeline = job.timeline(index);
-    let offset = job.clock.offsets.get(index).copied().flatten().unwrap_or(0);
+    let clock = job.clock.relation(index);
     let (start, end) = job.accounted[index].steps.window().unwrap_or((i64::MIN, i64::MAX));
     let margin = (end.saturating_sub(start)) / 20;
     let (start, end) = (start.saturating_sub(margin), end.saturating_add(margin));
@@ -73,7 +73,7 @@ fn device_tracks(job: &Job, index: usize, names: &mut Names, tracks: &mut Vec<Va
     let reference = &job.participants[0].device;
     let first_step = reference.host_steps.first().map_or(0, |step| step.start);
     let origin = reference.operations.first().map_or(first_step, |first| first.start);
-    let relative = |time: i64| time - offset - origin;
+    let relative = |time: i64| clock.reference(time) - origin;
     let inside: Vec<_> = participant
         .device
         .operations
@@ -108,7 +108,7 @@ fn device_tracks(job: &Job, index: usize, names: &mut Names, tracks: &mut Vec<Va
         tracks.push(json!({
             "name": format!("rank {} stream {stream}", participant.rank),
             "file": file,
-            "zero": zero - offset - origin,
+            "zero": zero - clock.offset - origin,
             "spans": spans,
         }));
     }
@@ -127,7 +127,7 @@ fn device_tracks(job: &Job, index: usize, names: &mut Names, tracks: &mut Vec<Va
         tracks.push(json!({
             "name": format!("rank {} host", participant.rank),
             "file": file,
-            "zero": zero - offset - origin,
+            "zero": zero - clock.offset - origin,
             "spans": calls,
         }));
     }
@@ -151,7 +151,7 @@ fn device_tracks(job: &Job, index: usize, names: &mut Names, tracks: &mut Vec<Va
         tracks.push(json!({
             "name": format!("rank {} host", participant.rank),
             "file": file,
-            "zero": zero - offset - origin,
+            "zero": zero - clock.offset - origin,
             "spans": spans,
         }));
     }

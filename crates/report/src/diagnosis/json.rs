@@ -5,7 +5,7 @@
 
 use diagnose::{
     account::recording,
-    align::median,
+    align::{Relation, median},
     diagnosis::Diagnosis,
     finding::Finding,
     job::{Accounted, Job},
@@ -87,8 +87,6 @@ fn text_fact(job: &Job, input: usize, key: &str) -> Value {
 fn about(job: &Job) -> Value {
     let mut ranks: Vec<u32> = job.participants.iter().map(|participant| participant.rank).collect();
     ranks.dedup();
-    let size = job.world_size();
-    let missing: Vec<u32> = (0..size).filter(|rank| !ranks.contains(rank)).collect();
     let mut hosts: Vec<&str> = job
         .inputs
         .iter()
@@ -123,9 +121,9 @@ fn about(job: &Job) -> Value {
         })
         .collect();
     json!({
-        "world_size": size,
+        "world_size": job.world_size(),
         "ranks": ranks,
-        "missing_ranks": missing,
+        "missing_ranks": job.missing_ranks(),
         "hosts": if hosts.is_empty() { Value::Null } else { json!(hosts.len()) },
         "device": device.unwrap_or(Value::Null),
         "versions": versions,
@@ -301,16 +299,17 @@ fn devices(job: &Job) -> Vec<Value> {
 }
 
 fn clock(job: &Job) -> Value {
-    let offsets: Map<String, Value> = job
-        .participants
-        .iter()
-        .zip(&job.clock.offsets)
-        .skip(1)
-        .filter_map(|(participant, offset)| Some((participant.rank.to_string(), json!((*offset)?))))
-        .collect();
+    let each = |value: &dyn Fn(&Relation) -> Value| -> Map<String, Value> {
+        let others = job.participants.iter().zip(&job.clock.relations).skip(1);
+        let known = others.filter_map(|(participant, relation)| {
+            Some((participant.rank.to_string(), value(relation.as_ref()?)))
+        });
+        known.collect()
+    };
     json!({
         "reference_rank": job.participants.first().map(|first| first.rank),
-        "offsets_ns": offsets,
+        "offsets_ns": each(&|relation| json!(relation.offset)),
+        "drift_ppm": each(&|relation| json!(rounded(relation.drift * 1e6, 3))),
         "residual_ns": job.clock.residual,
         "matched": job.clock.matched.len(),
         "split": job.clock.split,

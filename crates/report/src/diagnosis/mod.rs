@@ -7,9 +7,9 @@ pub mod json;
 pub mod perfetto;
 pub mod terminal;
 
-use std::collections::BTreeSet;
-
 use diagnose::{job::Job, leaf::Leaf};
+
+use terminal::rank_list;
 
 /// A question the input does not answer, and what would capture the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,18 +44,26 @@ pub fn abstained(job: &Job) -> Vec<Abstained> {
         ask("account", why.to_owned(), "counterpoint record, on a machine with devices");
         return open;
     }
+    let missing = job.missing_ranks();
+    let whole_folder = "record every rank and hand over the whole folder";
     if has(Leaf::Unsplit) {
-        let found: BTreeSet<u32> = job.participants.iter().map(|p| p.rank).collect();
-        let size = job.world_size();
-        let why = if size > 1 {
-            format!(
-                "{} of {size} ranks in the input: waiting and transfer cannot be told apart",
-                found.len()
-            )
-        } else {
-            "collectives of one rank alone: waiting and transfer cannot be told apart".to_owned()
+        let why = match &missing[..] {
+            [] => "collectives of one rank alone: waiting and transfer cannot be told apart"
+                .to_owned(),
+            missing => format!(
+                "{} missing of {}: waiting and transfer cannot be told apart",
+                rank_list(missing),
+                job.world_size()
+            ),
         };
-        ask("comm.wait", why, "record every rank and hand over the whole folder");
+        ask("comm.wait", why, whole_folder);
+    } else if !missing.is_empty() && has(Leaf::CommWait) {
+        let why = format!(
+            "{} missing of {}: they may have come last, so waiting is a lower bound",
+            rank_list(&missing),
+            job.world_size()
+        );
+        ask("comm.wait", why, whole_folder);
     }
     if job.accounted.iter().any(|accounted| accounted.steps.weak) {
         ask(
@@ -77,4 +85,33 @@ pub fn abstained(job: &Job) -> Vec<Abstained> {
         ask("flops", "shapes were not recorded".to_owned(), "profile(record_shapes=True)");
     }
     open
+}
+
+/// What of the input is not in the answer, or not whole: one line each.
+pub fn shortfalls(job: &Job) -> Vec<String> {
+    let mut lines = vec![];
+    let missing = job.missing_ranks();
+    if !missing.is_empty() && !job.participants.is_empty() {
+        lines.push(format!("Missing: {} of {}", rank_list(&missing), job.world_size()));
+    }
+    let set_aside = |index: usize| job.set_aside.iter().any(|(other, _)| *other == index);
+    let cut_off = job.inputs.iter().enumerate().filter(|(index, _)| !set_aside(*index));
+    let cut_off = cut_off.filter_map(|(_, input)| Some((&input.name, input.cut_off()?.to_owned())));
+    lines.extend(listed("Used in part", cut_off.collect()));
+    let unusable = job.unusable.iter().map(|unusable| (&unusable.name, unusable.reason.clone()));
+    let aside = job.set_aside.iter().map(|(index, why)| (&job.inputs[*index].name, why.clone()));
+    lines.extend(listed("Left out", unusable.chain(aside).collect()));
+    lines
+}
+
+/// `WHAT: a (why), b (why)`; a folder of many captures must not fill the screen.
+fn listed(what: &str, inputs: Vec<(&String, String)>) -> Option<String> {
+    const SHOWN: usize = 6;
+    let shown: Vec<String> =
+        inputs.iter().take(SHOWN).map(|(name, why)| format!("{name} ({why})")).collect();
+    let more = match inputs.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    (!shown.is_empty()).then(|| format!("{what}: {}{more}", shown.join(", ")))
 }

@@ -21,9 +21,9 @@ pub fn write(job: &Job, diagnosis: &Diagnosis, out: &mut impl Write) -> io::Resu
 fn joined(job: &Job, diagnosis: &Diagnosis) -> Timeline {
     let mut all = Timeline::new();
     let mut inputs: Vec<(usize, i64)> = vec![];
-    for (participant, offset) in job.participants.iter().zip(&job.clock.offsets) {
+    for (index, participant) in job.participants.iter().enumerate() {
         if !inputs.iter().any(|(input, _)| *input == participant.input) {
-            inputs.push((participant.input, offset.unwrap_or(0)));
+            inputs.push((participant.input, job.clock.relation(index).offset));
         }
     }
     if inputs.is_empty() {

@@ -11,7 +11,7 @@ use diagnose::{
     leaf::{Account, Leaf},
 };
 
-use super::abstained;
+use super::{abstained, shortfalls};
 
 /// How the report is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,14 +78,9 @@ pub fn render(job: &Job, diagnosis: &Diagnosis, style: Style) -> String {
             let _ = writeln!(out, "  {line}\n    capture: {}", question.capture);
         }
     }
-    let set_aside = job.set_aside.iter().map(|(input, why)| (&job.inputs[*input].name, why));
-    let unusable = job.unusable.iter().map(|u| (&u.name, &u.reason)).chain(set_aside);
-    let left_out: Vec<String> = unusable.map(|(name, why)| format!("{name} ({why})")).collect();
-    if !left_out.is_empty() {
-        // A folder of many captures must not fill the screen.
-        let (shown, further) = (left_out.len().min(6), left_out.len().saturating_sub(6));
-        let more = if further > 0 { format!(", and {further} more") } else { String::new() };
-        let _ = writeln!(out, "\nLeft out: {}{more}", left_out[..shown].join(", "));
+    let shortfalls = shortfalls(job);
+    if !shortfalls.is_empty() {
+        let _ = writeln!(out, "\n{}", shortfalls.join("\n"));
     }
     out
 }

@@ -29,24 +29,28 @@ pub struct Outside {
     pub before: Vec<u8>,
     /// From the list's end to the file's.
     pub after: Vec<u8>,
-    /// Why the bytes ended early, if they did.
+    /// Where and why the bytes ended early, if they did.
     pub failure: Option<String>,
+}
+
+/// Bytes that may end early.
+struct Source<R> {
+    bytes: R,
+    read: u64,
+    error: Option<std::io::Error>,
 }
 
 /// Parses all events and hands them to `merge` in the file's order.
 ///
 /// # Errors
 /// Where nothing could be read at all.
-pub fn parse(
-    mut bytes: impl Read + Send,
-    mut merge: impl FnMut(Batch),
-) -> Result<Outside, ReadError> {
+pub fn parse(bytes: impl Read + Send, mut merge: impl FnMut(Batch)) -> Result<Outside, ReadError> {
     let mut outside = Outside::default();
     let mut pending = vec![];
-    let mut failure = None;
-    let Some(start) = find_list(&mut bytes, &mut pending, &mut failure)? else {
+    let mut source = Source { bytes, read: 0, error: None };
+    let Some(start) = find_list(&mut source, &mut pending)? else {
         outside.before = pending;
-        outside.failure = failure;
+        outside.failure = Some(source.end());
         return Ok(outside);
     };
     outside.before = pending[..start].to_vec();
@@ -61,7 +65,7 @@ pub fn parse(
             scope.spawn(move || work(receiver, &sender));
         }
         drop(batch_sender);
-        let reading = scope.spawn(move || cut(bytes, pending, &chunk_sender));
+        let reading = scope.spawn(move || cut(source, pending, &chunk_sender));
         let mut early: BTreeMap<usize, Batch> = BTreeMap::new();
         let mut next = 0;
         let mut ended = false;
@@ -81,14 +85,12 @@ pub fn parse(
                 merge(batch);
             }
         }
-        if let Ok(reason) = reading.join() {
-            failure = failure.take().or(reason);
-        }
-        if !ended && failure.is_none() {
-            failure = Some("the file is cut off".to_owned());
+        if let Ok(source) = reading.join()
+            && (!ended || source.error.is_some())
+        {
+            outside.failure = Some(source.end());
         }
     });
-    outside.failure = failure;
     Ok(outside)
 }
 
@@ -169,15 +171,14 @@ fn next_event(chunk: &[u8], from: usize) -> usize {
 
 /// Reads until the list of events has begun; yields the position behind its opening bracket.
 fn find_list(
-    bytes: &mut impl Read,
+    source: &mut Source<impl Read>,
     pending: &mut Vec<u8>,
-    failure: &mut Option<String>,
 ) -> Result<Option<usize>, ReadError> {
     const MOST: usize = 256 << 20;
     let finder = memchr::memmem::Finder::new(b"\"traceEvents\"");
     let mut searched = 0;
     loop {
-        let more = fill(bytes, pending, CHUNK, failure);
+        let more = source.fill(pending, CHUNK);
         if pending.is_empty() {
             return Err(ReadError::NotRecognised("empty"));
         }
@@ -202,55 +203,60 @@ fn find_list(
     }
 }
 
-/// Appends up to `amount` bytes; `false` at the end or at damage, which is noted.
-fn fill(
-    bytes: &mut impl Read,
-    pending: &mut Vec<u8>,
-    amount: usize,
-    failure: &mut Option<String>,
-) -> bool {
-    let before = pending.len();
-    pending.resize(before + amount, 0);
-    let mut filled = before;
-    let more = loop {
-        if filled == pending.len() {
-            break true;
-        }
-        match bytes.read(&mut pending[filled..]) {
-            Ok(0) => break false,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => {
-                *failure = Some(format!("the file is cut off or damaged ({error})"));
-                break false;
+impl<R: Read> Source<R> {
+    /// Appends up to `amount` bytes; `false` at the end or at damage, which is noted.
+    fn fill(&mut self, pending: &mut Vec<u8>, amount: usize) -> bool {
+        let before = pending.len();
+        pending.resize(before + amount, 0);
+        let mut filled = before;
+        let more = loop {
+            if filled == pending.len() {
+                break true;
             }
+            match self.bytes.read(&mut pending[filled..]) {
+                Ok(0) => break false,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.error = Some(error);
+                    break false;
+                }
+            }
+        };
+        pending.truncate(filled);
+        self.read += (filled - before) as u64;
+        more
+    }
+
+    /// Where the bytes end, and why where that is known.
+    fn end(&self) -> String {
+        match &self.error {
+            None => format!("cut off after {} bytes", self.read),
+            Some(error) => format!("cut off or damaged after {} bytes ({error})", self.read),
         }
-    };
-    pending.truncate(filled);
-    more
+    }
 }
 
-/// Reads on and sends pieces that end between events; yields why the bytes ended early, if they did.
-fn cut(
-    mut bytes: impl Read,
+/// Reads on and sends pieces that end between events; yields the bytes' end.
+fn cut<R: Read>(
+    mut source: Source<R>,
     mut pending: Vec<u8>,
     chunks: &SyncSender<(usize, Vec<u8>)>,
-) -> Option<String> {
-    let mut failure = None;
+) -> Source<R> {
     let mut index = 0;
     loop {
-        let more = fill(&mut bytes, &mut pending, CHUNK, &mut failure);
+        let more = source.fill(&mut pending, CHUNK);
         let end = if more { last_boundary(&pending) } else { Some(pending.len()) };
         if let Some(end) = end {
             let rest = pending[end..].to_vec();
             pending.truncate(end);
             if chunks.send((index, std::mem::replace(&mut pending, rest))).is_err() {
-                return failure;
+                return source;
             }
             index += 1;
         }
         if !more {
-            return failure;
+            return source;
         }
     }
 }

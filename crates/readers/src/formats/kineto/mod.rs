@@ -16,7 +16,10 @@ use std::io::Read;
 
 use timeline::Timeline;
 
-use crate::{ReadError, Reader, input::Input};
+use crate::{
+    ReadError, Reader,
+    input::{Input, cut_off},
+};
 
 /// The reader.
 #[derive(Debug)]
@@ -46,7 +49,10 @@ impl Reader for Kineto {
             process.host = process.pid.and_then(|pid| host_in_name(&name, pid));
         }
         if timeline.spans.is_empty() {
-            let damaged = timeline.skipped.iter().map(|s| format!("{} {}", s.count, s.reason));
+            let damaged = timeline.skipped.iter().map(|skipped| match skipped.count {
+                1 => skipped.reason.clone(),
+                count => format!("{count} times {}", skipped.reason),
+            });
             let found: Vec<String> = damaged.collect();
             let found = if found.is_empty() { "no events".to_owned() } else { found.join(", ") };
             let message = format!("no usable event ({found})");
@@ -61,8 +67,13 @@ fn read(bytes: impl Read + Send) -> Result<Timeline, ReadError> {
     let outside = chunks::parse(bytes, |batch| builder.merge(batch))?;
     let metadata = metadata::Metadata::read(&outside.before, &outside.after);
     let mut timeline = builder.finish(&metadata);
-    if let Some(reason) = outside.failure {
-        timeline.skip(&reason);
+    if let Some(place) = outside.failure {
+        let behind = match timeline.spans.len() {
+            0 => "before the first event".to_owned(),
+            1 => "behind 1 event".to_owned(),
+            count => format!("behind {count} events"),
+        };
+        cut_off(&mut timeline, &format!("{place}, {behind}"));
     }
     Ok(timeline)
 }

@@ -39,7 +39,7 @@ use timeline::{Line, Timeline};
 
 pub use support::Context;
 
-use crate::{Input, ReadError, Reader};
+use crate::{Input, ReadError, Reader, input::cut_off};
 
 /// One format of lines. Made anew for each input, so it may remember earlier lines.
 pub trait Grammar {
@@ -137,7 +137,10 @@ pub fn read(input: Input) -> Result<(Timeline, &'static str), ReadError> {
             Ok(false) => break,
             Ok(true) => {}
             Err(error) => {
-                timeline.skip(&format!("the file is cut off or damaged ({error})"));
+                cut_off(
+                    &mut timeline,
+                    &format!("cut off or damaged behind line {number} ({error})"),
+                );
                 break;
             }
         }
