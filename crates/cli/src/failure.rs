@@ -38,7 +38,7 @@ pub fn status(error: &Error) -> ExitCode {
                         | train::Error::Data { .. }
                         | train::Error::Checkpoint { .. }
                         | train::Error::Mismatch(_)
-                        | train::Error::File { action: "read" | "open", .. }
+                        | train::Error::File { action: "read" | "open" | "create", .. }
                 )
             )
     });

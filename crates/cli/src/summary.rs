@@ -54,16 +54,13 @@ impl Summary {
             let _ = writeln!(text, "sample\n------\n{}\n------\n", sample.trim_end());
         }
         text.push_str(&table(recording));
-        let number =
-            |loss: Option<f64>| loss.map_or("none".to_owned(), |loss| format!("{loss:.4}"));
-        let _ = writeln!(
-            text,
-            "\n{} steps, loss {}, validation loss {}\nrun's folder: {}",
-            outcome.steps,
-            number(outcome.loss),
-            number(outcome.validation),
-            run.display()
-        );
+        let _ = write!(text, "\n{} steps", outcome.steps);
+        for (name, loss) in [("loss", outcome.loss), ("validation loss", outcome.validation)] {
+            if let Some(loss) = loss {
+                let _ = write!(text, ", {name} {loss:.4}");
+            }
+        }
+        let _ = writeln!(text, "\nrun's folder: {}", run.display());
         Self { json, text }
     }
 

@@ -182,6 +182,19 @@ fn a_run_keeps_its_word_about_files_and_goes_on_from_them() {
         .collect();
     assert_eq!(steps, [1, 2, 3, 4, 5]);
 
+    // The folder of the checkpoints names the run too; a run that is done says so, one that has done more is a mistake.
+    let output = place.run("train --resume runs/small/checkpoints");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("all 5 steps are done"), "{said}");
+    assert_eq!(
+        place.fails("train --resume runs/small --set train.steps=4", 2),
+        "error: --set train.steps=4: train.steps: found 4, but runs/small has done 5 steps\n"
+    );
+    assert_eq!(
+        place.fails("train small.toml --out small.toml/o", 2),
+        "error: small.toml/o: cannot create: Not a directory (os error 20)\n"
+    );
+
     // Another model, a cut-off file.
     assert_eq!(
         place.fails("train small.toml --resume runs/small --set model.width=32", 2),
@@ -217,13 +230,18 @@ fn weights_of_another_file_start_a_run_or_are_refused_by_name() {
         text.contains("16], expected f32[") && text.ends_with(": made for another model\n"),
         "{text}"
     );
-    // Moments of another optimizer.
-    let text = place.fails("train --resume runs/small --set optimizer.name=sgd --set optimizer.momentum=0.9 --set train.steps=40", 2);
-    assert!(
-        text.contains("error: runs/small: no tensor ")
-            && text.contains("#momentum_buffer in the file"),
-        "{text}"
-    );
+    // Moments of another optimizer have no place.
+    for optimizer in ["sgd", "sgd --set optimizer.momentum=0.9"] {
+        let line = format!(
+            "train --resume runs/small --set optimizer.name={optimizer} --set train.steps=40"
+        );
+        let text = place.fails(&line, 2);
+        assert!(
+            text.contains("error: runs/small: tensor ")
+                && text.contains(" has no place in this run: made with another optimizer"),
+            "{text}"
+        );
+    }
 }
 
 #[test]
@@ -235,7 +253,11 @@ fn a_loss_that_is_no_number_follows_the_policy() {
         text.contains("the loss is") && text.contains("train.nan = \"stop\" ends the run"),
         "{text}"
     );
-    assert!(place.path("runs/small/checkpoints").exists());
+    // The state is kept, but not where a run goes on by itself.
+    assert!(!place.path("runs/small/checkpoints").exists());
+    assert_eq!(fs::read_dir(place.path("runs/small/not-finite")).expect("a folder").count(), 1);
+    assert!(text.contains("its state is in runs/small/not-finite/step-"), "{text}");
+    assert!(text.contains("newest checkpoint: none"), "{text}");
     place.succeeds(&format!("{huge} --set train.nan=skip"));
 }
 
@@ -249,33 +271,45 @@ fn two_runs_do_not_share_a_folder() {
     place.succeeds("train small.toml --out o");
 }
 
-#[test]
-fn an_interrupt_ends_after_the_step_with_a_checkpoint() {
-    let place = Place::new();
+/// Starts the program and interrupts it so many times, each after the answer to the last; its exit status and its answers.
+fn interrupted(place: &Place, line: &str, times: usize) -> (Option<i32>, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_counterpoint"))
-        .args([
-            "train",
-            "small.toml",
-            "--set",
-            "train.steps=10000000",
-            "--set",
-            "validation.every=1000",
-        ])
+        .args(line.split(' '))
         .current_dir(place.0.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("starts");
-    // The first line comes when the run is under way.
     let mut errors = BufReader::new(child.stderr.take().expect("piped"));
-    let mut line = String::new();
-    errors.read_line(&mut line).expect("a line");
-    let id = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &id]).status().expect("runs").success());
-    let mut rest = String::new();
-    errors.read_to_string(&mut rest).expect("reads");
-    let output = child.wait_with_output().expect("ends");
-    assert!(output.status.success(), "{rest}");
+    let (id, mut said) = (child.id().to_string(), String::new());
+    // From the first metrics on an interrupt is heard.
+    while !place.path("runs/small/metrics.jsonl").exists() {
+        assert_eq!(child.try_wait().expect("is asked"), None, "{line}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    for _ in 0..times {
+        assert!(Command::new("kill").args(["-INT", &id]).status().expect("runs").success());
+        errors.read_line(&mut said).expect("a line");
+    }
+    errors.read_to_string(&mut said).expect("reads");
+    (child.wait_with_output().expect("ends").status.code(), said)
+}
+
+#[test]
+fn a_second_interrupt_ends_at_once() {
+    let place = Place::new();
+    let endless = "train small.toml --set validation.batches=1048576";
+    let (status, said) = interrupted(&place, endless, 2);
+    assert_eq!(status, Some(130), "{said}");
+    assert!(said.contains("Ctrl-C again stops at once") && said.contains("stopped;"), "{said}");
+}
+
+#[test]
+fn an_interrupt_ends_after_the_step_with_a_checkpoint() {
+    let place = Place::new();
+    let long = "train small.toml --set train.steps=10000000 --set validation.every=1000";
+    let (status, rest) = interrupted(&place, long, 1);
+    assert_eq!(status, Some(0), "{rest}");
     assert!(rest.contains("stopping after this step") && rest.contains("stopped after"), "{rest}");
     let checkpoints = fs::read_dir(place.path("runs/small/checkpoints")).expect("a folder").count();
     assert_eq!(checkpoints, 1);

@@ -23,6 +23,7 @@ const MODEL: &str = "model.safetensors";
 const STATE: &str = "state.safetensors";
 const MANIFEST: &str = "manifest.json";
 const FOLDER: &str = "checkpoints";
+const ASIDE: &str = "not-finite";
 const FORMAT: u32 = 1;
 
 /// What a checkpoint was made from.
@@ -95,7 +96,26 @@ impl Manifest {
 /// # Errors
 /// [`Error::File`]; all earlier checkpoints are then still there.
 pub fn save(run: &Path, snapshot: &Snapshot, keep: usize) -> Result<PathBuf, Error> {
-    let folder = run.join(FOLDER);
+    let path = write_into(&run.join(FOLDER), snapshot)?;
+    let mut steps = list(run);
+    let surplus = steps.len().saturating_sub(keep.max(1));
+    for (_, old) in steps.drain(..surplus) {
+        fs::remove_dir_all(&old).map_err(|source| Error::file(old, "remove", source))?;
+    }
+    Ok(path)
+}
+
+/// Writes the state of a run that broke off beside its checkpoints, where it can be looked at but no run goes on from it unless
+/// it is named. Returns its folder.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn set_aside(run: &Path, snapshot: &Snapshot) -> Result<PathBuf, Error> {
+    write_into(&run.join(ASIDE), snapshot)
+}
+
+/// The snapshot as a folder of its own in `folder`, which appears whole or not at all.
+fn write_into(folder: &Path, snapshot: &Snapshot) -> Result<PathBuf, Error> {
     let name = format!("step-{:08}", snapshot.manifest.step);
     let (path, temporary) = (folder.join(&name), folder.join(format!(".{name}.partial")));
     let written = write_folder(&temporary, snapshot).and_then(|()| {
@@ -103,17 +123,12 @@ pub fn save(run: &Path, snapshot: &Snapshot, keep: usize) -> Result<PathBuf, Err
             fs::remove_dir_all(&path)?;
         }
         fs::rename(&temporary, &path)?;
-        File::open(&folder)?.sync_all()
+        File::open(folder)?.sync_all()
     });
     if let Err(source) = written {
         // What is left of a failed write is of no use; the error that matters is the first.
         let _ = fs::remove_dir_all(&temporary);
         return Err(Error::file(path, "write the checkpoint", source));
-    }
-    let mut steps = list(run);
-    let surplus = steps.len().saturating_sub(keep.max(1));
-    for (_, old) in steps.drain(..surplus) {
-        fs::remove_dir_all(&old).map_err(|source| Error::file(old, "remove", source))?;
     }
     Ok(path)
 }
@@ -163,7 +178,12 @@ pub fn find(path: &Path) -> Result<PathBuf, Error> {
     if path.join(MANIFEST).exists() {
         return Ok(path.to_owned());
     }
-    match list(path).pop() {
+    // The folder of all checkpoints is as good a name as that of the run.
+    let run = match path.parent() {
+        Some(run) if path.ends_with(FOLDER) => run,
+        _ => path,
+    };
+    match list(run).pop() {
         Some((_, newest)) => Ok(newest),
         None if path.exists() => Err(Error::checkpoint(
             path,

@@ -67,14 +67,14 @@ pub enum Error {
     Internal(String),
     /// The loss or an update is not finite and the recipe says `stop`.
     #[error(
-        "step {step}: {}; train.nan = \"stop\" ends the run; updates that were not finite were left out; checkpoint: {saved}", not_finite(*loss)
+        "step {step}: {}; train.nan = \"stop\" ends the run{saved}", not_finite(*loss)
     )]
     NotANumber {
         /// The step, counted from 1.
         step: u64,
         /// The loss as printed by the host.
         loss: f64,
-        /// Where the state is that the step left untouched.
+        /// Where the state is, and from where a run can go on: `; ...`, or nothing.
         saved: String,
     },
 }

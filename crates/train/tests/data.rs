@@ -75,6 +75,12 @@ fn broken_files_give_one_line() {
             "cut.bin: header promises 9 tokens, found 5: cut off",
         ),
         (
+            "minus.bin",
+            "llm-c",
+            llm_c(u32::MAX, &[1; 9]),
+            "minus.bin: header promises -1 tokens, found 9: damaged",
+        ),
+        (
             "head.bin",
             "llm-c",
             shard[..100].to_vec(),

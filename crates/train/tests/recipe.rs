@@ -90,7 +90,35 @@ fn every_mistake_is_one_line_with_place_key_found_expected_and_nearest_name() {
             GOOD,
             &["optimizer.groups=[{ ending = \"*\" }]"],
             &[
-                "--set optimizer.groups=[{ ending = \"*\" }]: optimizer.groups: found [{ ending = \"*\" }] (an array), expected a list of tables { endings, at_least_axes, weight_decay, learning_rate_scale }",
+                "--set optimizer.groups=[{ ending = \"*\" }]: optimizer.groups: group 1: no such key ending; nearest: endings",
+            ],
+        ),
+        (
+            GOOD,
+            &["optimizer.groups=[{ endings = [\".bias\"] }, { weight_decay = -1 }]"],
+            &[
+                "--set optimizer.groups=[{ endings = [\".bias\"] }, { weight_decay = -1 }]: optimizer.groups: group 2: weight_decay: found -1 (an integer), expected a number of at least 0",
+            ],
+        ),
+        (
+            GOOD,
+            &["optimizer.groups=3"],
+            &[
+                "--set optimizer.groups=3: optimizer.groups: found 3 (an integer), expected a list of tables { endings, at_least_axes, weight_decay, learning_rate_scale }",
+            ],
+        ),
+        (
+            GOOD,
+            &["train.steps=99999999999999999999"],
+            &[
+                "--set train.steps=99999999999999999999: train.steps: found 99999999999999999999, which is beyond 64 bits",
+            ],
+        ),
+        (
+            GOOD,
+            &["data.train="],
+            &[
+                "--set data.train=: data.train: found \"\" (a string), expected a path or a list of paths",
             ],
         ),
         (

@@ -24,7 +24,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 200)]
     tokens: usize,
     /// Logits are divided by this; 0 takes the most likely token.
-    #[arg(long, default_value_t = 0.8)]
+    #[arg(long, default_value_t = 0.8, allow_negative_numbers = true)]
     temperature: f64,
     /// Draws among this many of the most likely tokens; 0: among all.
     #[arg(long, default_value_t = 40)]

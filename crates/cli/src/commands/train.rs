@@ -30,7 +30,7 @@ use crate::{failure::Mistake, folder, model, output, planning, progress::Progres
   counterpoint train recipes/tiny-gpt.toml --out /tmp/run --json
 
 The run's folder holds recipe.toml, plan.json, metrics.jsonl, timeline.json, summary.json and checkpoints/.
-Ctrl-C ends the run after the step under way, with a checkpoint.")]
+Ctrl-C ends the run after the step under way, with a checkpoint; a second one ends it at once.")]
 pub struct Arguments {
     /// The recipe, a TOML file; with --resume the run's own where left out.
     recipe: Option<PathBuf>,
@@ -48,6 +48,9 @@ pub struct Arguments {
     json: bool,
 }
 
+/// Exit status after a second Ctrl-C: 128 and the signal's number, as shells have it.
+const INTERRUPTED: i32 = 130;
+
 /// Trains.
 ///
 /// # Errors
@@ -58,7 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let network = model::model(&recipe)?;
     let description = model::description(&recipe);
     if let (Some(snapshot), Some(path)) = (&snapshot, &arguments.resume) {
-        fits(path, snapshot, &description)?;
+        fits(path, snapshot, &description, &recipe)?;
     }
     let initial = match (&snapshot, &recipe.model.weights) {
         (None, Some(path)) => Some(weights::read(path)?),
@@ -72,15 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let _lock = folder::lock(&folder)?;
     record_inputs(&folder, &recipe, &plan)?;
 
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = stop.clone();
-    ctrlc::set_handler(move || {
-        if !flag.swap(true, Ordering::Relaxed) {
-            output::say("stopping after this step; a checkpoint follows");
-        }
-    })
-    .context("cannot listen for Ctrl-C")?;
-
+    let stop = listen_for_interrupts()?;
     let communicators = runtime::in_process::world(plan.ranks, planning::link(&recipe));
     let device = runtime::host::HostDevice::for_ranks(plan.ranks);
     let prompt = recipe.output.sample_prompt.clone().filter(|_| recipe.data.format == "text-bytes");
@@ -108,6 +103,22 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     summary.save(&folder, recording.timeline)?;
     announce(&outcome);
     output::result(&if arguments.json { summary.json() } else { summary.text() })
+}
+
+/// Set by the first Ctrl-C; the second ends the process, whatever it is waiting for.
+fn listen_for_interrupts() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            output::say("stopped; earlier checkpoints are whole");
+            #[expect(clippy::exit, reason = "files appear whole or not at all: nothing is lost")]
+            std::process::exit(INTERRUPTED);
+        }
+        output::say("stopping after this step; a checkpoint follows. Ctrl-C again stops at once");
+    })
+    .context("cannot listen for Ctrl-C")?;
+    Ok(stop)
 }
 
 /// Tensors that do not fit are a matter of the file they come from.
@@ -145,11 +156,20 @@ fn fits(
     path: &Path,
     snapshot: &Snapshot,
     description: &std::collections::BTreeMap<String, serde_json::Value>,
+    recipe: &Recipe,
 ) -> Result<()> {
-    match snapshot.manifest.difference(description) {
-        None => Ok(()),
-        Some(difference) => Err(Error::checkpoint(path, difference).into()),
+    if let Some(difference) = snapshot.manifest.difference(description) {
+        return Err(Error::checkpoint(path, difference).into());
     }
+    let (done, steps) = (snapshot.manifest.step, recipe.train.steps);
+    if done > steps {
+        let message = format!("found {steps}, but {} has done {done} steps", path.display());
+        return Err(recipe.problem("train.steps", message).into());
+    }
+    if done == steps {
+        output::say(&format!("all {steps} steps are done"));
+    }
+    Ok(())
 }
 
 fn datasets(

@@ -10,8 +10,8 @@ use super::{
 use crate::Error;
 
 const HEADER: u64 = 1024;
-const MAGIC: u32 = 20_240_520;
-const VERSION: u32 = 1;
+const MAGIC: i32 = 20_240_520;
+const VERSION: i32 = 1;
 
 /// `llm-c`.
 pub struct LlmC;
@@ -32,9 +32,9 @@ impl Format for LlmC {
         let mut words = [0_u8; 12];
         file.read_exact(&mut words).map_err(|source| Error::file(path, "read", source))?;
         let word = |at: usize| {
-            u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]])
+            i32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]])
         };
-        let (magic, version, count) = (word(0), word(4), u64::from(word(8)));
+        let (magic, version, promised) = (word(0), word(4), word(8));
         if magic != MAGIC {
             return Err(Error::data(
                 path,
@@ -50,12 +50,13 @@ impl Format for LlmC {
             ));
         }
         let held = (size - HEADER) / 2;
-        if held < count {
+        let Some(count) = u64::try_from(promised).ok().filter(|&count| count <= held) else {
+            let reason = if promised < 0 { "damaged" } else { "cut off" };
             return Err(Error::data(
                 path,
-                format!("header promises {count} tokens, found {held}: cut off"),
+                format!("header promises {promised} tokens, found {held}: {reason}"),
             ));
-        }
+        };
         Ok(Box::new(FlatTokens {
             path: path.to_owned(),
             file,

@@ -162,8 +162,17 @@ impl Leaves {
             });
         };
         let key = key.trim();
+        let text = text.trim();
+        let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
         // A bare word is a string, so that a shell needs no second pair of quotes.
-        let value = text.trim().parse().unwrap_or_else(|_| toml_edit::Value::from(text.trim()));
+        let value = match text.parse() {
+            Ok(value) => value,
+            Err(_) if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                let message = format!("found {text}, which is beyond 64 bits");
+                return Err(Problem { place, key: key.to_owned(), message });
+            }
+            Err(_) => toml_edit::Value::from(text),
+        };
         self.0.retain(|leaf| leaf.key != key);
         self.0.push(Leaf {
             key: key.to_owned(),
@@ -260,9 +269,10 @@ fn sections(fields: &[Field]) -> Vec<String> {
 
 fn check(leaf: &Leaf, fields: &[Field], sections: &[String]) -> Result<Value, String> {
     if let Some(field) = fields.iter().find(|field| field.key == leaf.key) {
-        return convert(&leaf.item, &field.kind).ok_or_else(|| {
-            format!("found {}, expected {}", describe(&leaf.item, &field.kind), field.kind)
-        });
+        return match &field.kind {
+            Kind::Groups => groups(&leaf.item),
+            kind => convert(&leaf.item, kind).ok_or_else(|| unexpected(&leaf.item, kind)),
+        };
     }
     if sections.contains(&leaf.key) {
         return Err(format!(
@@ -305,6 +315,11 @@ pub fn nearest<'a>(wrong: &str, names: &[&'a str]) -> Option<&'a str> {
         .map(|(_, name)| name)
 }
 
+fn unexpected(item: &Item, kind: &Kind) -> String {
+    format!("found {}, expected {kind}", describe(item, kind))
+}
+
+/// The value of every kind but [`Kind::Groups`], which has mistakes of its own.
 fn convert(item: &Item, kind: &Kind) -> Option<Value> {
     match kind {
         Kind::Integer { min, max } => {
@@ -319,17 +334,15 @@ fn convert(item: &Item, kind: &Kind) -> Option<Value> {
             .filter(|word| words.iter().any(|known| known == word))
             .map(|word| Value::Text(word.to_owned())),
         Kind::Text => item.as_str().map(|text| Value::Text(text.to_owned())),
-        Kind::Paths => match item.as_str() {
-            Some(path) => Some(Value::Paths(vec![path.to_owned()])),
-            None => item
-                .as_array()
-                .filter(|array| !array.is_empty())?
-                .iter()
-                .map(|path| path.as_str().map(str::to_owned))
-                .collect::<Option<_>>()
-                .map(Value::Paths),
-        },
-        Kind::Groups => groups(item),
+        Kind::Paths => {
+            let paths: Vec<String> = match item.as_str() {
+                Some(path) => vec![path.to_owned()],
+                None => strings(item)?,
+            };
+            let named = !paths.is_empty() && paths.iter().all(|path| !path.is_empty());
+            named.then_some(Value::Paths(paths))
+        }
+        Kind::Groups => None,
     }
 }
 
@@ -339,35 +352,61 @@ fn number(item: &Item) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-fn groups(item: &Item) -> Option<Value> {
-    let tables: Vec<&dyn TableLike> = match item {
-        Item::ArrayOfTables(tables) => tables.iter().map(|table| table as &dyn TableLike).collect(),
+fn strings(item: &Item) -> Option<Vec<String>> {
+    item.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
+}
+
+fn groups(item: &Item) -> Result<Value, String> {
+    let tables: Option<Vec<&dyn TableLike>> = match item {
+        Item::ArrayOfTables(tables) => {
+            Some(tables.iter().map(|table| table as &dyn TableLike).collect())
+        }
         Item::Value(toml_edit::Value::Array(array)) => array
             .iter()
             .map(|value| value.as_inline_table().map(|table| table as &dyn TableLike))
-            .collect::<Option<_>>()?,
-        _ => return None,
+            .collect(),
+        _ => None,
     };
-    tables.into_iter().map(group).collect::<Option<_>>().map(Value::Groups)
+    let tables = tables.ok_or_else(|| unexpected(item, &Kind::Groups))?;
+    let named = tables.into_iter().enumerate().map(|(index, table)| {
+        group(table).map_err(|message| format!("group {}: {message}", index + 1))
+    });
+    named.collect::<Result<_, _>>().map(Value::Groups)
 }
 
-fn group(table: &dyn TableLike) -> Option<Group> {
+/// The keys of a group and what each takes.
+const GROUP_KEYS: [(&str, &str); 4] = [
+    ("endings", "a list of strings"),
+    ("at_least_axes", "an integer of at least 0"),
+    ("weight_decay", "a number of at least 0"),
+    ("learning_rate_scale", "a number of at least 0"),
+];
+
+fn group(table: &dyn TableLike) -> Result<Group, String> {
     let mut group = Group::default();
     let not_negative = |item: &Item| number(item).filter(|&value| value >= 0.0);
     for (name, item) in table.iter() {
-        match name {
-            "endings" => {
-                let endings =
-                    item.as_array()?.iter().map(|ending| ending.as_str().map(str::to_owned));
-                group.endings = endings.collect::<Option<_>>()?;
-            }
-            "at_least_axes" => group.at_least_axes = u64::try_from(item.as_integer()?).ok()?,
-            "weight_decay" => group.weight_decay = Some(not_negative(item)?),
-            "learning_rate_scale" => group.learning_rate_scale = Some(not_negative(item)?),
-            _ => return None,
-        }
+        let Some((_, expected)) = GROUP_KEYS.iter().find(|(known, _)| *known == name) else {
+            let keys = GROUP_KEYS.map(|(key, _)| key);
+            return Err(match nearest(name, &keys) {
+                Some(key) => format!("no such key {name}; nearest: {key}"),
+                None => format!("no such key {name}; keys are {}", keys.join(", ")),
+            });
+        };
+        let taken = match name {
+            "endings" => strings(item).map(|endings| group.endings = endings),
+            "at_least_axes" => item
+                .as_integer()
+                .and_then(|axes| u64::try_from(axes).ok())
+                .map(|axes| group.at_least_axes = axes),
+            "weight_decay" => not_negative(item).map(|decay| group.weight_decay = Some(decay)),
+            _ => not_negative(item).map(|scale| group.learning_rate_scale = Some(scale)),
+        };
+        taken.ok_or_else(|| {
+            format!("{name}: found {}, expected {expected}", describe(item, &Kind::Groups))
+        })?;
     }
-    (!table.is_empty()).then_some(group)
+    if table.is_empty() { Err("has no keys".to_owned()) } else { Ok(group) }
 }
 
 /// What was found, as a person would say it: the value, and its type where that is what is wrong.

@@ -19,7 +19,8 @@ use super::{
     manifest, states,
 };
 use crate::{
-    Error, checkpoint,
+    Error,
+    checkpoint::{self, Snapshot},
     generate::{Choice, generate},
     loader::{Batch, Loader, read},
     recipe::{LossScale, NotFinite},
@@ -135,9 +136,9 @@ impl Worker<'_> {
         }
         self.executable.record(false);
         let ended = ended.and_then(|()| self.validate());
-        if let Err(error @ Error::NotANumber { .. }) = ended {
-            self.save(true)?;
-            return Err(self.with_checkpoint(error));
+        if let Err(Error::NotANumber { step, loss, .. }) = ended {
+            let saved = self.set_aside()?;
+            return Err(Error::NotANumber { step, loss, saved });
         }
         ended?;
         self.save(true)
@@ -332,10 +333,27 @@ impl Worker<'_> {
             return Err(Error::NotANumber {
                 step: self.outcome.steps,
                 loss: sum / count,
-                saved: "none".to_owned(),
+                saved: String::new(),
             });
         }
         Ok(())
+    }
+
+    /// The state after the last finished step, on rank 0. Every rank calls it.
+    fn snapshot(&mut self) -> Result<Option<Snapshot>, Error> {
+        let step = self.outcome.steps;
+        let manifest = manifest(self.job, step, self.sampler.position(step));
+        states::read(self.executable.as_mut(), &self.job.plan, manifest, self.rank == 0)
+    }
+
+    /// Keeps the state of a run that ends with a loss that is no number, and says where: not among the checkpoints, since what
+    /// led there is in it. Updates that were not finite were left out of it.
+    fn set_aside(&mut self) -> Result<String, Error> {
+        let Some(snapshot) = self.snapshot()? else { return Ok(String::new()) };
+        let state = checkpoint::set_aside(self.job.folder, &snapshot)?;
+        let newest = checkpoint::list(self.job.folder).pop();
+        let newest = newest.map_or("none".to_owned(), |(_, path)| path.display().to_string());
+        Ok(format!("; its state is in {}; newest checkpoint: {newest}", state.display()))
     }
 
     fn save(&mut self, last: bool) -> Result<(), Error> {
@@ -343,9 +361,7 @@ impl Worker<'_> {
         if self.saved == Some(step) {
             return Ok(());
         }
-        let manifest = manifest(self.job, step, self.sampler.position(step));
-        let whole = self.rank == 0;
-        let snapshot = states::read(self.executable.as_mut(), &self.job.plan, manifest, whole)?;
+        let snapshot = self.snapshot()?;
         self.saved = Some(step);
         let Some(snapshot) = snapshot else { return Ok(()) };
         match checkpoint::save(self.job.folder, &snapshot, self.job.recipe.checkpoint.keep) {
@@ -369,20 +385,6 @@ impl Worker<'_> {
 
     fn can_generate(&self) -> bool {
         self.job.plan.program.function(names::GENERATE).is_some()
-    }
-
-    fn with_checkpoint(&self, error: Error) -> Error {
-        match error {
-            Error::NotANumber { step, loss, .. } => {
-                let saved = self
-                    .outcome
-                    .checkpoint
-                    .as_ref()
-                    .map_or("not saved by this rank".to_owned(), |path| path.display().to_string());
-                Error::NotANumber { step, loss, saved }
-            }
-            other => other,
-        }
     }
 }
 

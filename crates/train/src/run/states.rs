@@ -84,13 +84,21 @@ pub fn read(
 /// Writes a snapshot's tensors into an executable. Every rank calls it.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] for tensors that are missing or of another type; [`Error::Device`].
+/// [`Error::Mismatch`] for tensors that are missing, of another type or unknown to the program; [`Error::Device`].
 pub fn restore(
     executable: &mut dyn Executable,
     plan: &Plan,
     snapshot: &Snapshot,
 ) -> Result<(), Error> {
-    for named in kept(&plan.program) {
+    let kept = kept(&plan.program);
+    let unknown = snapshot.state.keys().find(|&name| !kept.iter().any(|named| named.name == *name));
+    if let Some(name) = unknown {
+        return Err(Error::Mismatch(format!(
+            "tensor {name} has no place in this run: made with another optimizer or precision; model.weights takes its parameters \
+             alone"
+        )));
+    }
+    for named in kept {
         let from = if named.parameter { &snapshot.parameters } else { &snapshot.state };
         write(executable, &named, from)?;
     }
