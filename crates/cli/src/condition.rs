@@ -1,6 +1,6 @@
 //! `--fail-on`: a condition on a diagnosis, and whether it holds. Knows ids and leaves by name; no output.
 
-use diagnose::{diagnosis::Diagnosis, job::Job, leaf::Leaf, rules};
+use diagnose::{diagnosis::Diagnosis, finding::Finding, job::Job, leaf::Leaf, rules};
 
 use crate::{failure::Mistake, nearest};
 
@@ -25,8 +25,8 @@ pub enum Condition {
 pub enum Outcome {
     /// It does not hold.
     No,
-    /// It holds.
-    Yes,
+    /// It holds, with what was found.
+    Yes(String),
     /// The input does not tell, with the reason.
     Undecidable(String),
 }
@@ -53,10 +53,11 @@ impl Condition {
             }
             let hint = nearest::hint(text, ids);
             return Err(Mistake(format!(
-                "--fail-on {text}: no such id{hint}; `counterpoint explain` lists them"
+                "--fail-on {text}: no such id{hint}; expected one that `counterpoint explain` lists, or 'LEAF>PERCENT%'"
             )));
         };
-        let leaf = leaf.trim();
+        // As the screen calls all leaves of computing together.
+        let leaf = if leaf.trim() == "computing" { "compute" } else { leaf.trim() };
         let leaves: Vec<Leaf> = Leaf::ALL
             .into_iter()
             .filter(|own| {
@@ -86,8 +87,10 @@ impl Condition {
     pub fn holds(&self, job: &Job, diagnosis: &Diagnosis) -> Outcome {
         match self {
             Condition::Id(id) => {
-                let found = diagnosis.findings.iter().any(|finding| finding.id == id);
-                if found { Outcome::Yes } else { Outcome::No }
+                let found = diagnosis.findings.iter().find(|finding| finding.id == id);
+                let holds =
+                    |finding: &Finding| Outcome::Yes(format!("--fail-on {id}: {}", finding.title));
+                found.map_or(Outcome::No, holds)
             }
             Condition::Share { text, leaves, more_than } => share(job, text, leaves, *more_than),
         }
@@ -105,9 +108,10 @@ fn share(job: &Job, text: &str, leaves: &[Leaf], more_than: f64) -> Outcome {
         return undecidable("the input holds no counted step of a device");
     }
     #[expect(clippy::cast_precision_loss, reason = "a share of nanoseconds")]
-    let over = |time: i64| time as f64 / total as f64 > more_than;
-    if over(sum(&|leaf| leaves.contains(&leaf))) {
-        return Outcome::Yes;
+    let share = |wanted: &dyn Fn(Leaf) -> bool| sum(wanted) as f64 / total as f64;
+    let found = share(&|leaf| leaves.contains(&leaf));
+    if found > more_than {
+        return Outcome::Yes(format!("--fail-on {text}: {:.1} % of the step", 100.0 * found));
     }
     // Time in a leaf that stands for others which were not told apart.
     let asks = |leaf: Leaf| leaves.contains(&leaf);
@@ -116,7 +120,7 @@ fn share(job: &Job, text: &str, leaves: &[Leaf], more_than: f64) -> Outcome {
         Leaf::Unknown => leaves.iter().any(|leaf| *leaf > Leaf::CopyDevice),
         _ => false,
     };
-    if over(sum(&|leaf| asks(leaf) || stands_for_asked(leaf))) {
+    if share(&|leaf| asks(leaf) || stands_for_asked(leaf)) > more_than {
         return undecidable(
             "the input does not tell this leaf apart from others; hand over every rank",
         );

@@ -87,7 +87,7 @@ fn one(path: &Path, bytes: &Arc<AtomicU64>) -> Result<Input, Unusable> {
     let reading = catch_unwind(AssertUnwindSafe(|| {
         let input = open(path, &name, bytes)?;
         if is_document(input.head()) {
-            return Err(ReadError::NotRecognised("a saved report; counterpoint compare takes it"));
+            return Err(ReadError::NotRecognised("a report of counterpoint, not a recording"));
         }
         readers::read(input)
     }));
@@ -103,8 +103,8 @@ fn one(path: &Path, bytes: &Arc<AtomicU64>) -> Result<Input, Unusable> {
 /// Whether bytes begin a report of ours.
 pub fn is_document(head: &[u8]) -> bool {
     let start = String::from_utf8_lossy(&head[..head.len().min(100)]);
-    let schemas = ["diagnosis", "comparison", "scaling", "experiment"];
-    start.trim_start().starts_with('{')
+    let schemas = ["diagnosis", "comparison", "scaling", "experiment", "page", "joined"];
+    start.trim_start().starts_with(['{', '<'])
         && schemas.iter().any(|schema| start.contains(&format!("\"counterpoint.{schema}/")))
 }
 

@@ -4,6 +4,7 @@
 use std::{fmt::Write as _, path::Path};
 
 use anyhow::{Context, Result};
+use report::chrome_trace;
 use serde_json::{Value, json};
 use timeline::Timeline;
 use train::{Error, run::Outcome, weights};
@@ -81,7 +82,8 @@ impl Summary {
     pub fn save(&self, run: &Path, timeline: Timeline) -> Result<()> {
         weights::write_text(&run.join(folder::SUMMARY), &(self.json() + "\n"))?;
         let mut bytes = vec![];
-        report::chrome_trace::write(&timeline, &mut bytes).context("cannot write the timeline")?;
+        chrome_trace::write(&timeline, chrome_trace::TIMELINE, &mut bytes)
+            .context("cannot write the timeline")?;
         let path = run.join(folder::TIMELINE);
         weights::whole_or_not_at_all(&path, |temporary| std::fs::write(temporary, &bytes))
             .map_err(|error: Error| error.into())

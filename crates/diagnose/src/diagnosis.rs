@@ -126,13 +126,17 @@ fn bound_by(account: &Account, findings: &[Finding]) -> BoundBy {
 fn sentence(job: &Job, account: &Account, findings: &[Finding]) -> String {
     if let Some(first) = findings.first().filter(|f| f.severity != Severity::Info) {
         return match first.cost {
-            Some(_) if job.mean_step() > 0.0 => {
+            Some(cost) if job.mean_step() > cost.estimate * 1e6 => {
                 format!("{} (of {:.1} ms).", capital(&first.title), job.mean_step() / 1e6)
             }
             _ => format!("{}.", capital(&first.title)),
         };
     }
     let total = account.total();
+    if total == 0 && job.inputs.iter().all(|input| input.timeline.spans.is_empty()) {
+        return "Nothing in the input points at a fault; it holds no recording of a device, so there is no account to give."
+            .to_owned();
+    }
     if total == 0 {
         return "The input holds no operations of a device, so there is no account to give."
             .to_owned();
@@ -151,9 +155,10 @@ fn sentence(job: &Job, account: &Account, findings: &[Finding]) -> String {
     let longest = account.iter().filter(|(leaf, _)| waits(leaf)).max_by_key(|(_, time)| *time);
     if let Some((leaf, time)) = longest.filter(|(_, time)| time * 20 > total) {
         return format!(
-            "{:.0} % of the step go to {}, and no rule names the cause: {:.0} % is computing.",
+            "{:.0} % of the step goes to {} ({}), and no rule names the cause; {:.0} % is computing.",
             100.0 * time as f64 / total as f64,
             leaf.name(),
+            leaf.meaning(),
             100.0 * account.compute() as f64 / total as f64
         );
     }
@@ -175,7 +180,12 @@ fn sentence(job: &Job, account: &Account, findings: &[Finding]) -> String {
     )
 }
 
+/// With a capital letter, unless the first word is the name of something.
 fn capital(text: &str) -> String {
+    let first = text.split(' ').next().unwrap_or("");
+    if !first.chars().all(|letter| letter.is_lowercase()) {
+        return text.to_owned();
+    }
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }

@@ -125,6 +125,36 @@ impl Leaf {
         }
     }
 
+    /// The leaf in a few plain words.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Leaf::Attention => "attention kernels",
+            Leaf::Convolution => "convolution kernels",
+            Leaf::Matmul => "matrix-product kernels",
+            Leaf::Norm => "normalisation kernels",
+            Leaf::Optimizer => "optimizer kernels",
+            Leaf::Elementwise => "elementwise and reduction kernels",
+            Leaf::OtherCompute => "other computing kernels",
+            Leaf::Transfer => "collectives move data",
+            Leaf::CommWait => "collectives wait for another rank",
+            Leaf::Unsplit => "collectives, waiting included",
+            Leaf::CopyDevice => "only copies and fills run",
+            Leaf::GapGraph => "between kernels of one CUDA graph",
+            Leaf::GapShort => "up to 20 us between queued kernels",
+            Leaf::GapLong => "over 20 us between queued kernels",
+            Leaf::HostData => "the CPU is in the data loader",
+            Leaf::HostAlloc => "the CPU allocates device memory",
+            Leaf::CopyStaging => "the CPU is inside a copy call",
+            Leaf::HostSync => "the CPU waits for the device",
+            Leaf::HostCompile => "the CPU compiles, tunes or loads",
+            Leaf::HostGc => "the CPU collects garbage",
+            Leaf::Profiler => "the profiler works",
+            Leaf::HostOther => "the CPU does what nothing marks",
+            Leaf::HostLaunch => "the CPU issues the next work",
+            Leaf::Unknown => "no record says why it is idle",
+        }
+    }
+
     /// Whether the device computes.
     pub fn is_compute(self) -> bool {
         self <= Leaf::OtherCompute

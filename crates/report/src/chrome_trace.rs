@@ -8,13 +8,17 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 use timeline::{Detail, Kind, Process, SpanId, Timeline};
 
-/// Writes the whole timeline.
+/// What a recorded timeline states first.
+pub const TIMELINE: &str = "counterpoint.timeline/1";
+
+/// Writes the whole timeline under the name of a schema.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(timeline: &Timeline, out: &mut impl Write) -> io::Result<()> {
+pub fn write(timeline: &Timeline, schema: &str, out: &mut impl Write) -> io::Result<()> {
     let mut events = Events { out, first: true };
-    events.out.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n")?;
+    let head = format!("{{\"schema\":\"{schema}\",\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+    events.out.write_all(head.as_bytes())?;
     metadata(timeline, &mut events)?;
     for id in timeline.spans.ids() {
         let span = timeline.spans.get(id);

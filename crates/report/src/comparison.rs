@@ -128,12 +128,16 @@ impl Run {
 
 /// Compares two runs; the document has the schema `counterpoint.comparison/1`.
 ///
-/// `changed` lists what a person says has changed in code.
+/// Each run comes with its name; `changed` lists what a person says has changed in code.
 ///
 /// # Errors
 /// Where a document is of another schema or holds no counted step.
-pub fn compare(before: &Value, after: &Value, changed: &[String]) -> Result<Value, NotComparable> {
-    let (old, new) = (Run::read(before, "BEFORE")?, Run::read(after, "AFTER")?);
+pub fn compare(
+    before: &(String, Value),
+    after: &(String, Value),
+    changed: &[String],
+) -> Result<Value, NotComparable> {
+    let (old, new) = (Run::read(&before.1, &before.0)?, Run::read(&after.1, &after.0)?);
     let mut changes: Vec<Value> = changed
         .iter()
         .map(|text| json!({"setting": "code", "before": null, "after": text}))
@@ -155,7 +159,7 @@ pub fn compare(before: &Value, after: &Value, changed: &[String]) -> Result<Valu
             continue;
         }
         let noise = own.spread().max(other.spread());
-        // With few steps the ranges must not touch; with many the means must differ by more than the steps do.
+        // The means must differ by more than the steps do; with few steps their ranges must not touch either.
         let apart = own.apart(&other);
         let clear = (other.mean - own.mean).abs() > noise as f64 / 2.0;
         leaves.push(json!({
@@ -163,7 +167,7 @@ pub fn compare(before: &Value, after: &Value, changed: &[String]) -> Result<Valu
             "before_ns": own.mean.round() as i64,
             "after_ns": other.mean.round() as i64,
             "noise_ns": noise,
-            "significant": if few { apart } else { apart || clear },
+            "significant": clear && (apart || !few),
         }));
     }
     leaves.sort_by_key(|leaf| {
@@ -254,25 +258,29 @@ pub fn text(comparison: &Value) -> String {
         let name = "peak memory";
         let _ = writeln!(out, "  {name:<38} {:>6.2} GB -> {:>5.2} GB", before / 1e9, after / 1e9);
     }
-    let _ = writeln!(
-        out,
-        "\n  {:<20} {:>11} {:>11} {:>11} {:>11}",
-        "leaf, ms per step", "before", "after", "change", "noise"
-    );
-    for leaf in comparison["leaves"].as_array().into_iter().flatten() {
-        let of = |key: &str| leaf[key].as_f64().unwrap_or(0.0) / 1e6;
-        let change = of("after_ns") - of("before_ns");
-        if change.abs() < 0.005 && !leaf["significant"].as_bool().unwrap_or(false) {
-            continue;
-        }
-        let mark = if leaf["significant"].as_bool().unwrap_or(false) { "*" } else { " " };
+    let of = |leaf: &Value, key: &str| leaf[key].as_f64().unwrap_or(0.0) / 1e6;
+    let change = |leaf: &Value| of(leaf, "after_ns") - of(leaf, "before_ns");
+    let marked = |leaf: &Value| leaf["significant"].as_bool().unwrap_or(false);
+    let leaves = comparison["leaves"].as_array().map_or(&[][..], Vec::as_slice);
+    let told: Vec<&Value> =
+        leaves.iter().filter(|leaf| change(leaf).abs() >= 0.005 || marked(leaf)).collect();
+    if !told.is_empty() {
         let _ = writeln!(
             out,
-            "{mark} {:<20} {:>11.2} {:>11.2} {change:>+11.2} {:>11.2}",
+            "\n  {:<20} {:>11} {:>11} {:>11} {:>11}",
+            "leaf, ms per step", "before", "after", "change", "noise"
+        );
+    }
+    for leaf in &told {
+        let mark = if marked(leaf) { "*" } else { " " };
+        let _ = writeln!(
+            out,
+            "{mark} {:<20} {:>11.2} {:>11.2} {:>+11.2} {:>11.2}",
             leaf["leaf"].as_str().unwrap_or(""),
-            of("before_ns"),
-            of("after_ns"),
-            of("noise_ns")
+            of(leaf, "before_ns"),
+            of(leaf, "after_ns"),
+            change(leaf),
+            of(leaf, "noise_ns")
         );
     }
     let changed = comparison["changed"].as_array().map_or(&[][..], Vec::as_slice);
@@ -292,15 +300,20 @@ pub fn text(comparison: &Value) -> String {
             }
         })
         .collect();
+    let noise = match (told.is_empty(), told.iter().any(|leaf| marked(leaf))) {
+        (true, _) => "No leaf changed.",
+        (false, true) => "* outside the noise.",
+        (false, false) => "No change is outside the noise.",
+    };
     let _ = match described.len() {
         0 => writeln!(
             out,
-            "\n* outside the noise. No visible setting differs; say what changed in code with --changed TEXT."
+            "\n{noise} No visible setting differs; say what changed in code with --changed TEXT."
         ),
-        1 => writeln!(out, "\n* outside the noise. Changed: {}.", described[0]),
+        1 => writeln!(out, "\n{noise} Changed: {}.", described[0]),
         count => writeln!(
             out,
-            "\n* outside the noise. {count} things changed ({}): no one of them is credited.",
+            "\n{noise} {count} things changed ({}): no one of them is credited.",
             described.join("; ")
         ),
     };

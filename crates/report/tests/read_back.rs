@@ -51,7 +51,7 @@ fn engine() -> Timeline {
 #[test]
 fn ranks_steps_waits_and_plans_come_back() {
     let mut bytes = vec![];
-    report::chrome_trace::write(&engine(), &mut bytes).unwrap();
+    report::chrome_trace::write(&engine(), "test/1", &mut bytes).unwrap();
     let reading = readers::read(readers::Input::from_bytes("-", bytes).unwrap()).unwrap();
     let planned = reading.timeline.spans.ids().filter(|&id| {
         let is_planned =

@@ -80,7 +80,7 @@ fn the_trace_file_names_ranks_and_lanes_and_keeps_nanoseconds() {
     let (track, name) = (timeline.spans.get(ids[1]).track, timeline.names.intern("memory"));
     timeline.counters.push(Counter { track, name, time: at(5), value: 2.5 });
     let mut out = vec![];
-    chrome_trace::write(&timeline, &mut out).unwrap();
+    chrome_trace::write(&timeline, "test/1", &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     let events = json["traceEvents"].as_array().unwrap();

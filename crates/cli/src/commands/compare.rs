@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         output::result(&if arguments.json { format!("{scaling:#}") } else { text })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let [(_, before), (_, after)] = documents.as_slice() else {
+    let [before, after] = documents.as_slice() else {
         let message = format!(
             "compare: found {} runs, expected BEFORE and AFTER; --scaling takes more",
             documents.len()
@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     output::result(&if arguments.json { format!("{compared:#}") } else { text })?;
     let folder = &arguments.runs[1];
     if folder.is_dir() {
-        let line = comparison::experiment(before, &compared);
+        let line = comparison::experiment(&before.1, &compared);
         if let Err(error) = note(folder, &line) {
             output::say(&format!("warning: {error:#}"));
         }

@@ -8,12 +8,12 @@ use std::{
 
 use ::diagnose::{diagnosis, job::Job};
 use anyhow::{Context, Result};
-use report::diagnosis::{html, json, perfetto, terminal};
+use report::diagnosis::{html, json, left_out, lines, perfetto, terminal};
 use train::weights;
 
 use crate::{
     condition::{Condition, Outcome},
-    failure::Mistake,
+    failure::{self, Mistake},
     inputs, output,
 };
 
@@ -62,6 +62,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let conditions: Vec<Condition> =
         arguments.fail_on.iter().map(|text| Condition::parse(text)).collect::<Result<_, _>>()?;
+    outputs_can_be_written(arguments)?;
     let mut job = job(&arguments.paths)?;
     let mut found = diagnosis::diagnose(&job);
     let outcomes: Vec<Outcome> =
@@ -77,11 +78,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         perfetto::write(&job, &found, &mut bytes).context("cannot write the timeline")?;
         write(path, &bytes)?;
     }
-    if arguments.json {
-        output::result(&format!("{:#}", json::document(&job, &found)))?;
+    let text = if arguments.json {
+        format!("{:#}", json::document(&job, &found))
     } else {
-        output::result(&terminal::render(&job, &found, style(arguments.width)))?;
-    }
+        terminal::render(&job, &found, style(arguments.width))
+    };
+    // A status of 1 would say that a condition holds.
+    output::result(&text).map_err(|error| Mistake(format!("standard output: {error}")))?;
     Ok(status(&outcomes))
 }
 
@@ -92,44 +95,91 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 pub fn job(paths: &[PathBuf]) -> Result<Job> {
     let read = inputs::read(paths);
     if read.inputs.is_empty() {
-        let mut lines: Vec<String> =
-            read.unusable.iter().take(20).map(|u| format!("{}: {}", u.name, u.reason)).collect();
-        if read.unusable.len() > lines.len() {
-            lines.push(format!("and {} more", read.unusable.len() - lines.len()));
-        }
+        let left_out = read.unusable.iter().map(|own| (own.name.as_str(), own.reason.as_str()));
+        let mut lines: Vec<String> = left_out::grouped(left_out)
+            .iter()
+            .map(|group| format!("{}: {}", group.who(lines::printable), group.reason))
+            .collect();
         if lines.is_empty() {
             let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
             lines.push(format!("{}: no file inside", names.join(", ")));
         }
-        return Err(Mistake(format!("nothing readable\n{}", lines.join("\n"))).into());
+        if lines.len() > 1 {
+            lines.insert(0, "nothing readable".to_owned());
+        }
+        return Err(Mistake(lines.join("\n")).into());
     }
     Ok(Job::new(read.inputs, read.unusable))
 }
 
+/// Known before minutes of reading rather than after.
+fn outputs_can_be_written(arguments: &Arguments) -> Result<(), Mistake> {
+    let outputs = [("--html", &arguments.html), ("--perfetto", &arguments.perfetto)];
+    let mut known: Vec<&PathBuf> = arguments.paths.iter().filter(|path| path.is_file()).collect();
+    for (flag, path) in outputs.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)))
+    {
+        let wrong = |what: &str| Mistake(format!("{flag} {}: {what}", path.display()));
+        let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if path.is_dir() || path.file_name().is_none() {
+            return Err(wrong("a folder, expected the name of a file"));
+        }
+        if path == Path::new("-") {
+            return Err(wrong(
+                "expected the name of a file; text and --json go to standard output",
+            ));
+        }
+        if folder.is_some_and(|folder| !folder.is_dir()) {
+            return Err(wrong("its folder does not exist"));
+        }
+        let same = |known: &&PathBuf| {
+            *known == path
+                || known
+                    .canonicalize()
+                    .is_ok_and(|own| path.canonicalize().is_ok_and(|path| own == path))
+        };
+        if known.iter().any(same) {
+            return Err(wrong("an input or another output already, and would be written over"));
+        }
+        known.push(path);
+    }
+    Ok(())
+}
+
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    weights::whole_or_not_at_all(path, |temporary| std::fs::write(temporary, bytes))?;
+    weights::whole_or_not_at_all(path, |temporary| std::fs::write(temporary, bytes))
+        .map_err(|error| Mistake(failure::text(&error.into())))?;
     output::say(&format!("wrote {}", path.display()));
     Ok(())
 }
 
-fn style(width: Option<u16>) -> terminal::Style {
+/// Columns and colour of the text.
+pub fn style(width: Option<u16>) -> terminal::Style {
     let terminal = std::io::stdout().is_terminal();
     let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let columns = || std::env::var("COLUMNS").ok()?.parse::<u16>().ok();
-    let plain = terminal::Style::default();
-    let width = width.or_else(columns).map_or(plain.width, usize::from);
-    terminal::Style { colour, width, ..plain }
+    let stated = || std::env::var("COLUMNS").ok()?.parse::<u16>().ok();
+    // Longer lines than this are hard to read.
+    let seen = || terminal_size::terminal_size().map(|(width, _)| width.0.min(120));
+    let columns = || stated().or_else(seen).map(|columns| columns.clamp(40, 400));
+    let width = width.or_else(columns).map_or(terminal::Style::default().width, usize::from);
+    terminal::Style { colour, width }
 }
 
 fn status(outcomes: &[Outcome]) -> ExitCode {
-    let mut open = false;
+    let (mut holds, mut open) = (false, false);
     for outcome in outcomes {
-        if let Outcome::Undecidable(why) = outcome {
-            output::say(&format!("error: {why}"));
-            open = true;
+        match outcome {
+            Outcome::Yes(found) => {
+                output::say(found);
+                holds = true;
+            }
+            Outcome::Undecidable(why) => {
+                output::say(&format!("error: {why}"));
+                open = true;
+            }
+            Outcome::No => {}
         }
     }
-    if outcomes.contains(&Outcome::Yes) {
+    if holds {
         ExitCode::from(1)
     } else if open {
         ExitCode::from(2)

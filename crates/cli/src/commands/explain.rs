@@ -4,9 +4,11 @@ use std::{fmt::Write, process::ExitCode};
 
 use ::diagnose::{
     finding::{Explanation, Rule},
+    leaf::Leaf,
     rules,
 };
 use anyhow::Result;
+use report::diagnosis::lines;
 
 use crate::{failure::Mistake, nearest, output};
 
@@ -15,9 +17,10 @@ use crate::{failure::Mistake, nearest, output};
 #[command(after_help = "Examples:
   counterpoint explain
   counterpoint explain data.loader_starved
+  counterpoint explain comm.wait
   counterpoint explain misconceptions")]
 pub struct Arguments {
-    /// A cause; without one, all are listed.
+    /// A cause, or a leaf of the account; without one, all are listed.
     id: Option<String>,
 }
 
@@ -58,11 +61,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let text = match arguments.id.as_deref() {
         None => list(&all),
         Some("misconceptions") => misconceptions(),
-        Some(id) => match all.iter().find(|explanation| explanation.id == id) {
-            Some(explanation) => one(explanation),
-            None => {
+        Some(id) => match (all.iter().find(|own| own.id == id), Leaf::from_name(id)) {
+            (Some(explanation), _) => one(explanation),
+            (None, Some(leaf)) => one_leaf(leaf),
+            (None, None) => {
                 let names = all.iter().map(|explanation| explanation.id);
-                let hint = nearest::hint(id, names.chain(["misconceptions"]));
+                let names = names.chain(["misconceptions"]).chain(Leaf::ALL.map(Leaf::name));
+                let hint = nearest::hint(id, names);
                 return Err(Mistake(format!(
                     "explain {id}: no such id{hint}; `counterpoint explain` lists them"
                 ))
@@ -88,6 +93,10 @@ fn list(all: &[&Explanation]) -> String {
     for explanation in all {
         let _ = writeln!(text, "{:width$}  {}", explanation.id, explanation.what);
     }
+    let _ = writeln!(text, "\nLeaves of the account, each nanosecond of a step being in one:");
+    for leaf in Leaf::ALL {
+        let _ = writeln!(text, "{:width$}  {}", leaf.name(), leaf.meaning());
+    }
     let _ = writeln!(text, "\n{:width$}  what is often believed and wrong:", "misconceptions");
     for (belief, _) in MISCONCEPTIONS {
         let _ = writeln!(text, "{:width$}    {belief}", "");
@@ -96,19 +105,33 @@ fn list(all: &[&Explanation]) -> String {
 }
 
 fn one(explanation: &Explanation) -> String {
-    format!(
-        "{} ({})\n\nWhat happens: {}\nWhy it costs: {}\nWhat helps: {}\nWrong if: {}\n",
-        explanation.id,
-        explanation.layer,
-        explanation.what,
-        explanation.why,
-        explanation.remedy,
-        explanation.refuted_by
-    )
+    let mut text = format!("{} ({})\n\n", explanation.id, explanation.layer);
+    for (question, answer) in [
+        ("What happens: ", explanation.what),
+        ("Why it costs: ", explanation.why),
+        ("What helps: ", explanation.remedy),
+        ("Wrong if: ", explanation.refuted_by),
+    ] {
+        text.push_str(&paragraph(question, answer));
+    }
+    text
+}
+
+fn one_leaf(leaf: Leaf) -> String {
+    let what = format!("{}.", leaf.meaning());
+    let account = "A leaf of the account: where a nanosecond of a device's step can go. Each is in exactly one leaf, the \
+                   first that applies in the order of `counterpoint explain`; the leaves sum to the step.";
+    format!("{}\n\n{}{}", leaf.name(), paragraph("What it is: ", &what), paragraph("", account))
+}
+
+fn paragraph(first: &str, text: &str) -> String {
+    lines::wrapped(first, 2, text, super::diagnose::style(None).width, usize::MAX)
 }
 
 fn misconceptions() -> String {
-    let entries: Vec<String> =
-        MISCONCEPTIONS.iter().map(|(belief, fact)| format!("\"{belief}\"\n  {fact}\n")).collect();
+    let entries: Vec<String> = MISCONCEPTIONS
+        .iter()
+        .map(|(belief, fact)| format!("\"{belief}\"\n{}", paragraph("  ", fact)))
+        .collect();
     entries.join("\n")
 }

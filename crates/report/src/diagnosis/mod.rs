@@ -2,14 +2,17 @@
 //!
 //! Knows jobs and findings; decides nothing about them.
 
+pub mod classes;
 pub mod html;
 pub mod json;
+pub mod left_out;
+pub mod lines;
 pub mod perfetto;
 pub mod terminal;
 
 use diagnose::{job::Job, leaf::Leaf};
 
-use terminal::rank_list;
+use classes::rank_list;
 
 /// A question the input does not answer, and what would capture the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,36 +85,11 @@ pub fn abstained(job: &Job) -> Vec<Abstained> {
     let shapes =
         job.facts("recorded.shapes").any(|(_, fact)| fact.value == timeline::FactValue::Int(1));
     if !shapes {
-        ask("flops", "shapes were not recorded".to_owned(), "profile(record_shapes=True)");
+        ask(
+            "flops",
+            "arithmetic rates need shapes, which were not recorded".to_owned(),
+            "profile(record_shapes=True)",
+        );
     }
     open
-}
-
-/// What of the input is not in the answer, or not whole: one line each.
-pub fn shortfalls(job: &Job) -> Vec<String> {
-    let mut lines = vec![];
-    let missing = job.missing_ranks();
-    if !missing.is_empty() && !job.participants.is_empty() {
-        lines.push(format!("Missing: {} of {}", rank_list(&missing), job.world_size()));
-    }
-    let set_aside = |index: usize| job.set_aside.iter().any(|(other, _)| *other == index);
-    let cut_off = job.inputs.iter().enumerate().filter(|(index, _)| !set_aside(*index));
-    let cut_off = cut_off.filter_map(|(_, input)| Some((&input.name, input.cut_off()?.to_owned())));
-    lines.extend(listed("Used in part", cut_off.collect()));
-    let unusable = job.unusable.iter().map(|unusable| (&unusable.name, unusable.reason.clone()));
-    let aside = job.set_aside.iter().map(|(index, why)| (&job.inputs[*index].name, why.clone()));
-    lines.extend(listed("Left out", unusable.chain(aside).collect()));
-    lines
-}
-
-/// `WHAT: a (why), b (why)`; a folder of many captures must not fill the screen.
-fn listed(what: &str, inputs: Vec<(&String, String)>) -> Option<String> {
-    const SHOWN: usize = 6;
-    let shown: Vec<String> =
-        inputs.iter().take(SHOWN).map(|(name, why)| format!("{name} ({why})")).collect();
-    let more = match inputs.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!(", and {more} more"),
-    };
-    (!shown.is_empty()).then(|| format!("{what}: {}{more}", shown.join(", ")))
 }

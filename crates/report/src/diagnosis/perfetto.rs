@@ -9,12 +9,15 @@ use timeline::{Duration, Kind, Process, Time, Timeline, TrackKind};
 
 use crate::chrome_trace;
 
+/// What a joined timeline states first, so that it is not taken for a recording.
+const JOINED: &str = "counterpoint.joined/1";
+
 /// Writes the joined timeline.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn write(job: &Job, diagnosis: &Diagnosis, out: &mut impl Write) -> io::Result<()> {
-    chrome_trace::write(&joined(job, diagnosis), out)
+    chrome_trace::write(&joined(job, diagnosis), JOINED, out)
 }
 
 /// Ranks on the first one's clock, then one track for each finding with the spans it cites.
