@@ -4,7 +4,8 @@
 
 use crate::{
     classify::Call,
-    device::{Device, Operation, Work},
+    device::{Device, Operation, STALL, Work},
+    index::Index,
     interval::Set,
     leaf::{Account, Leaf},
     steps::Step,
@@ -12,8 +13,6 @@ use crate::{
 
 /// Between queued operations, up to this many nanoseconds are a short gap.
 const SHORT_GAP: i64 = 20_000;
-/// From this many nanoseconds on, host time without a call is a stall rather than issuing.
-const STALL: i64 = 1_000_000;
 /// A blocking call that ended at most this long before a gap drained the queue.
 const DRAIN: i64 = 200_000;
 /// How long after a draining call the host may still be catching up.
@@ -58,16 +57,16 @@ impl Parts {
         let collective = |o: &Operation| o.work == Work::Collective;
         let transfer = spans(
             operations,
-            |o| collective(o) && o.all_arrived.is_some(),
-            |o| (o.all_arrived.unwrap_or(o.start), o.end),
+            |o| collective(o) && o.all_arrived().is_some(),
+            |o| (o.all_arrived().unwrap_or(o.start), o.end),
         );
         let wait = spans(
             operations,
-            |o| collective(o) && o.all_arrived.is_some(),
-            |o| (o.start, o.all_arrived.unwrap_or(o.end)),
+            |o| collective(o) && o.all_arrived().is_some(),
+            |o| (o.start, o.all_arrived().unwrap_or(o.end)),
         );
         let unsplit =
-            spans(operations, |o| collective(o) && o.all_arrived.is_none(), |o| (o.start, o.end));
+            spans(operations, |o| collective(o) && o.all_arrived().is_none(), |o| (o.start, o.end));
         take(Leaf::Transfer, transfer, &mut taken);
         take(Leaf::CommWait, wait, &mut taken);
         take(Leaf::Unsplit, unsplit, &mut taken);
@@ -127,8 +126,8 @@ pub fn beside(device: &Device, start: i64, end: i64) -> Beside {
     let copies = all(|o| matches!(o.work, Work::Copy | Work::Fill));
     let waiting = spans(
         operations,
-        |o| o.work == Work::Collective && o.all_arrived.is_some(),
-        |o| (o.start, o.all_arrived.unwrap_or(o.start)),
+        |o| o.work == Work::Collective && o.all_arrived().is_some(),
+        |o| (o.start, o.all_arrived().unwrap_or(o.start)),
     )
     .clip(start, end);
     let hidden = communication.intersect(&compute);
@@ -211,17 +210,13 @@ impl Chain {
             Set::union_of(calls.map(|call| (call.start, call.end)))
         };
         let all = Set::union_of(device.calls.iter().map(|call| (call.start, call.end)));
-        let pageable: Vec<u32> = device
-            .operations
-            .iter()
-            .filter(|o| o.pageable)
-            .filter_map(|o| o.launch.map(|launch| launch.call))
-            .collect();
+        let pageable: Vec<Index> =
+            device.operations.iter().filter(|o| o.pageable).filter_map(|o| o.launch).collect();
         let mut blocking_ends: Vec<i64> = device
             .calls
             .iter()
             .filter(|call| call.class == Call::Synchronise)
-            .chain(pageable.iter().map(|&call| &device.calls[call as usize]))
+            .chain(pageable.iter().map(|call| &device.calls[call.get()]))
             .map(|call| call.end)
             .collect();
         blocking_ends.sort_unstable();
@@ -260,7 +255,7 @@ fn idle(device: &Device, busy: &Set) -> Vec<(Leaf, Set)> {
             give(Leaf::Unknown, &gap);
             continue;
         };
-        let Some(launch) = next.launch else {
+        let Some(launch) = device.launch(next) else {
             // Without a launch record, a stay in the loader is still what the device waited for.
             let loading = gap.intersect(&device.loader);
             give(Leaf::HostData, &loading);
@@ -317,10 +312,9 @@ fn idle(device: &Device, busy: &Set) -> Vec<(Leaf, Set)> {
 /// A gap before an operation that was launched before the gap began.
 fn queued_gap(device: &Device, next: usize, length: i64) -> Leaf {
     let operation = &device.operations[next];
-    let call = operation.launch.map(|launch| launch.call);
-    let graph = call.is_some_and(|c| device.calls[c as usize].class == Call::GraphLaunch);
+    let graph = device.launch(operation).is_some_and(|call| call.class == Call::GraphLaunch);
     let previous = next.checked_sub(1).and_then(|index| device.operations[index].launch);
-    if graph && previous.map(|launch| launch.call) == call {
+    if graph && previous == operation.launch {
         Leaf::GapGraph
     } else if length <= SHORT_GAP {
         Leaf::GapShort

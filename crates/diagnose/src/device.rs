@@ -2,15 +2,22 @@
 //!
 //! Knows timelines; not the other ranks.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+};
 
 use timeline::{Detail, Kind, SpanId, Timeline, TrackId, TrackKind};
 
 use crate::{
     classify::{self, Call},
+    index::Index,
     interval::Set,
     leaf::Leaf,
 };
+
+/// From this many nanoseconds on, host time that nothing marks is a stall rather than issuing.
+pub const STALL: i64 = 1_000_000;
 
 /// What a device operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,18 +32,8 @@ pub enum Work {
     Fill,
 }
 
-/// The call that launched an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Launch {
-    /// When the call began.
-    pub start: i64,
-    /// When it returned.
-    pub end: i64,
-    /// The call's index in [`Device::calls`].
-    pub call: u32,
-}
-
-/// One operation of the device. Times are nanoseconds of the rank's wall clock.
+/// One operation of the device: 56 bytes, of which a recording holds hundreds of thousands. Times are nanoseconds of
+/// the rank's wall clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
     /// Start.
@@ -49,19 +46,26 @@ pub struct Operation {
     pub work: Work,
     /// Stream number.
     pub stream: i64,
-    /// Its launch, where recorded.
-    pub launch: Option<Launch>,
+    /// The call in [`Device::calls`] that launched it, where recorded.
+    pub launch: Option<Index>,
     /// Bytes moved or sent; 0 where unknown.
     pub bytes: u64,
     /// Whether a copy's host side is pageable memory.
     pub pageable: bool,
     /// For a matched collective: index into the job's matched collectives.
-    pub matched: Option<u32>,
-    /// For a matched collective: when the last rank had arrived, in this rank's clock.
-    pub all_arrived: Option<i64>,
+    pub matched: Option<Index>,
+    /// For a matched collective: from its start until the last rank had arrived.
+    pub waited: i64,
 }
 
-/// One call of the runtime or driver by a launching thread.
+impl Operation {
+    /// For a matched collective: when the last rank had arrived, in this rank's clock.
+    pub fn all_arrived(&self) -> Option<i64> {
+        self.matched.map(|_| self.start + self.waited)
+    }
+}
+
+/// One call of the runtime or driver by a launching thread: 24 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct HostCall {
     /// Start.
@@ -108,29 +112,30 @@ pub struct Device {
     pub collections: Set,
     /// When the host was inside an operator of the framework.
     pub host_ops: Set,
-    /// The operators themselves on the launching threads, by start.
-    pub host_op_spans: Vec<(i64, i64, SpanId)>,
+    /// The operators themselves on the launching threads, by start, outer ones first.
+    pub host_op_spans: Vec<SpanId>,
+    /// Host time of 1 ms and more between calls that nothing marks.
+    pub unmarked_stalls: Set,
     /// When the profiler worked, full launch queues excepted.
     pub profiler: Set,
     /// When a host's backend such as gloo exchanged between ranks; empty where the device does that.
     pub exchanges: Set,
 }
 
-/// An operation and the call that launched it.
-type Launched = (Operation, Option<SpanId>);
+impl Device {
+    /// The call that launched an operation of this device, where recorded.
+    pub fn launch(&self, operation: &Operation) -> Option<&HostCall> {
+        self.calls.get(operation.launch?.get())
+    }
+}
 
 /// All devices of a rank's timeline that carried out operations.
 pub fn devices(timeline: &Timeline) -> Vec<Device> {
-    let zero = timeline.wall_clock_zero.unwrap_or(0);
     let spans = &timeline.spans;
-    let at = |id: SpanId| {
-        let span = spans.get(id);
-        let start = span.start.nanos().saturating_add(zero);
-        (start, start.saturating_add(span.duration.nanos().max(0)))
-    };
+    let at = |id: SpanId| wall_clock(timeline, id);
     let mut kernel_leaves: HashMap<usize, Leaf> = HashMap::new();
     // Devices are told apart by process too: each process may see one device and call it 0.
-    let mut by_device: BTreeMap<(u32, u32), Vec<Launched>> = BTreeMap::new();
+    let mut by_device: BTreeMap<(u32, u32), Vec<Operation>> = BTreeMap::new();
     let mut launching: BTreeMap<(u32, u32), Vec<TrackId>> = BTreeMap::new();
     for id in spans.ids() {
         let span = spans.get(id);
@@ -149,8 +154,7 @@ pub fn devices(timeline: &Timeline) -> Vec<Device> {
             _ => continue,
         };
         let (start, end) = at(id);
-        let launcher = spans.launcher(id);
-        if let Some(call) = launcher {
+        if let Some(call) = spans.launcher(id) {
             let threads = launching.entry(device).or_default();
             let track = spans.get(call).track;
             if !threads.contains(&track) {
@@ -173,9 +177,9 @@ pub fn devices(timeline: &Timeline) -> Vec<Device> {
             pageable: work == Work::Copy
                 && timeline.names.text(span.name).to_lowercase().contains("pageable"),
             matched: None,
-            all_arrived: None,
+            waited: 0,
         };
-        by_device.entry(device).or_default().push((operation, launcher));
+        by_device.entry(device).or_default().push(operation);
     }
     let mut hosts: BTreeMap<u32, Host> = BTreeMap::new();
     by_device
@@ -188,16 +192,18 @@ pub fn devices(timeline: &Timeline) -> Vec<Device> {
         .collect()
 }
 
+/// Start and end of a span in nanoseconds of the rank's wall clock.
+pub fn wall_clock(timeline: &Timeline, id: SpanId) -> (i64, i64) {
+    let span = timeline.spans.get(id);
+    let start = span.start.nanos().saturating_add(timeline.wall_clock_zero.unwrap_or(0));
+    (start, start.saturating_add(span.duration.nanos().max(0)))
+}
+
 /// A rank that trains on the host: marked steps, and framework operators on the thread that steps, but no operation of
 /// a device. `None` for any other recording.
 pub fn host_only(timeline: &Timeline) -> Option<Device> {
-    let zero = timeline.wall_clock_zero.unwrap_or(0);
     let spans = &timeline.spans;
-    let at = |id: SpanId| {
-        let span = spans.get(id);
-        let start = span.start.nanos().saturating_add(zero);
-        (start, start.saturating_add(span.duration.nanos().max(0)))
-    };
+    let at = |id: SpanId| wall_clock(timeline, id);
     let stepping = spans.ids().find_map(|id| {
         let span = spans.get(id);
         let is_step = span.kind == Kind::Mark && step_number(timeline.name_of(id)).is_some();
@@ -264,45 +270,41 @@ impl Host {
         timeline: &Timeline,
         at: &impl Fn(SpanId) -> (i64, i64),
         (process, number): (u32, u32),
-        mut operations: Vec<Launched>,
+        mut operations: Vec<Operation>,
         threads: &[TrackId],
     ) -> Device {
         let spans = &timeline.spans;
-        let (mut calls, mut host_ops) = (vec![], vec![]);
-        let mut classes: HashMap<usize, Call> = HashMap::new();
-        for id in spans.ids() {
-            let span = spans.get(id);
-            if !threads.contains(&span.track) {
-                continue;
-            }
-            let (start, end) = at(id);
-            match span.kind {
-                Kind::Call => {
-                    let class = *classes
-                        .entry(span.name.index())
-                        .or_insert_with(|| classify::call(timeline.names.text(span.name)));
-                    calls.push(HostCall { start, end, span: id, class });
-                }
-                Kind::HostOp => host_ops.push((start, end, id)),
-                _ => {}
-            }
-        }
-        calls.sort_by_key(|call| (call.start, call.end));
-        host_ops.sort_unstable_by_key(|&(start, end, _)| (start, -end));
-        let call_index: HashMap<SpanId, u32> =
-            calls.iter().enumerate().map(|(index, call)| (call.span, index as u32)).collect();
-        operations.sort_by_key(|(operation, _)| (operation.start, operation.end));
-        let operations: Vec<Operation> = operations
-            .into_iter()
-            .map(|(mut operation, launcher)| {
-                operation.launch = launcher.and_then(|id| {
-                    let call = *call_index.get(&id)?;
-                    let (start, end) = at(id);
-                    Some(Launch { start, end, call })
-                });
-                operation
+        let own = |kind: Kind| {
+            spans.ids().filter(move |&id| {
+                let span = spans.get(id);
+                span.kind == kind && threads.contains(&span.track)
             })
-            .collect();
+        };
+        let mut classes: HashMap<usize, Call> = HashMap::new();
+        let mut calls = Vec::with_capacity(own(Kind::Call).count());
+        calls.extend(own(Kind::Call).map(|id| {
+            let name = spans.get(id).name;
+            let class = *classes
+                .entry(name.index())
+                .or_insert_with(|| classify::call(timeline.names.text(name)));
+            let (start, end) = at(id);
+            HostCall { start, end, span: id, class }
+        }));
+        let place = |call: &HostCall| (call.start, call.end, call.span);
+        calls.sort_unstable_by_key(place);
+        for operation in &mut operations {
+            operation.launch = spans.launcher(operation.span).and_then(|id| {
+                let (start, end) = at(id);
+                Index::new(calls.binary_search_by_key(&(start, end, id), place).ok()?)
+            });
+        }
+        operations.sort_unstable_by_key(|o| (o.start, o.end, o.span));
+        let mut host_op_spans = Vec::with_capacity(own(Kind::HostOp).count());
+        host_op_spans.extend(own(Kind::HostOp));
+        host_op_spans.sort_by_key(|&id| {
+            let (start, end) = at(id);
+            (start, Reverse(end))
+        });
         let mut computing: BTreeMap<i64, i64> = BTreeMap::new();
         for operation in &operations {
             if matches!(operation.work, Work::Compute(_)) {
@@ -315,12 +317,16 @@ impl Host {
             .or_else(|| operations.first().map(|operation| operation.stream))
             .unwrap_or(0);
         // A loader counts on launching threads; where those have none, on any thread of the rank.
-        let own: Vec<_> = self
-            .loader
-            .iter()
-            .filter(|(track, ..)| threads.is_empty() || threads.contains(track))
-            .collect();
-        let loader = Set::union_of(own.iter().map(|&&(_, start, end)| (start, end)));
+        let counts = |track: &TrackId| threads.is_empty() || threads.contains(track);
+        let loader = self.loader.iter().filter(|(track, ..)| counts(track));
+        let loader = Set::union_of(loader.map(|&(_, start, end)| (start, end)));
+        let host_ops = Set::union_of(host_op_spans.iter().map(|&id| at(id)));
+        let marked = Set::union_of(calls.iter().map(|call| (call.start, call.end)))
+            .union(&host_ops)
+            .union(&loader)
+            .union(&self.collections)
+            .union(&self.profiler);
+        let stalls = marked.gaps().filter(|(start, end)| end - start >= STALL);
         Device {
             process,
             number,
@@ -331,8 +337,9 @@ impl Host {
             step_source: self.step_source,
             loader,
             collections: self.collections.clone(),
-            host_ops: Set::union_of(host_ops.iter().map(|&(start, end, _)| (start, end))),
-            host_op_spans: host_ops,
+            host_ops,
+            host_op_spans,
+            unmarked_stalls: Set::union_of(stalls),
             profiler: self.profiler.clone(),
             exchanges: Set::empty(),
         }

@@ -15,16 +15,29 @@ impl Set {
 
     /// The union of any intervals; empty ones vanish.
     pub fn union_of(intervals: impl IntoIterator<Item = Interval>) -> Set {
-        let mut all: Vec<Interval> = intervals.into_iter().filter(|(s, e)| e > s).collect();
-        all.sort_unstable();
-        let mut joined: Vec<Interval> = Vec::with_capacity(all.len());
-        for (start, end) in all {
-            match joined.last_mut() {
-                Some(last) if start <= last.1 => last.1 = last.1.max(end),
-                _ => joined.push((start, end)),
+        let mut all: Vec<Interval> = vec![];
+        for (start, end) in intervals.into_iter().filter(|(s, e)| e > s) {
+            // Intervals that come in order need no more room than their union.
+            match all.last_mut() {
+                Some(last) if last.0 <= start && start <= last.1 => last.1 = last.1.max(end),
+                _ => all.push((start, end)),
             }
         }
-        Set(joined)
+        all.sort_unstable();
+        Set::joined(all)
+    }
+
+    /// The union of non-empty intervals that are sorted by start.
+    fn joined(mut sorted: Vec<Interval>) -> Set {
+        sorted.dedup_by(|next, last| {
+            let touches = next.0 <= last.1;
+            if touches {
+                last.1 = last.1.max(next.1);
+            }
+            touches
+        });
+        sorted.shrink_to_fit();
+        Set(sorted)
     }
 
     /// One interval.
@@ -49,7 +62,15 @@ impl Set {
 
     /// This or that.
     pub fn union(&self, other: &Set) -> Set {
-        Set::union_of(self.0.iter().chain(&other.0).copied())
+        let (mut own, mut others) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let merged = std::iter::from_fn(|| match (own.peek(), others.peek()) {
+            (Some(first), Some(second)) if first <= second => own.next(),
+            (_, Some(_)) => others.next(),
+            (_, None) => own.next(),
+        });
+        let mut all = Vec::with_capacity(self.0.len() + other.0.len());
+        all.extend(merged);
+        Set::joined(all)
     }
 
     /// This and that.

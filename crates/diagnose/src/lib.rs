@@ -10,6 +10,7 @@ pub mod device;
 pub mod diagnosis;
 pub mod facts;
 pub mod finding;
+pub mod index;
 pub mod interval;
 pub mod job;
 pub mod joining;

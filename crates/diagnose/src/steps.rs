@@ -48,18 +48,20 @@ pub fn find(device: &Device) -> Steps {
     let launches = operations.iter().any(|operation| operation.launch.is_some());
     let mut starts: Vec<(i64, i64)> = vec![];
     let mut left_out = vec![];
+    // `(launch, start)` of the operations that may begin a step.
+    let mut primary: Vec<(i64, i64)> = operations
+        .iter()
+        .filter(|o| o.stream == device.primary_stream)
+        .filter_map(|o| match device.launch(o) {
+            Some(launch) => Some((launch.start, o.start)),
+            None => (!launches).then_some((o.start, o.start)),
+        })
+        .collect();
+    primary.sort_unstable();
     for step in &device.host_steps {
-        let inside = |launch: i64| step.start <= launch && launch < step.end;
-        let begins = operations
-            .iter()
-            .filter(|o| o.stream == device.primary_stream)
-            .filter(|o| match o.launch {
-                Some(launch) => inside(launch.start),
-                None => !launches && inside(o.start),
-            })
-            .map(|o| o.start)
-            .min();
-        match begins {
+        let first = primary.partition_point(|&(launch, _)| launch < step.start);
+        let inside = primary[first..].iter().take_while(|&&(launch, _)| launch < step.end);
+        match inside.map(|&(_, start)| start).min() {
             Some(begins) => starts.push((step.number, begins)),
             None => left_out.push((step.number, "no operation was launched in it")),
         }

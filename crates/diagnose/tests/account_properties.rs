@@ -5,8 +5,9 @@ mod scene;
 use diagnose::{
     account::Parts,
     classify::Call,
-    device::{Device, HostCall, Launch, Operation, Work},
+    device::{Device, HostCall, Operation, Work},
     diagnosis::diagnose,
+    index::Index,
     interval::Set,
     job::{Input, Job},
     leaf::Leaf,
@@ -57,23 +58,18 @@ fn device(made: &[Made]) -> Device {
             };
             let end = start + length;
             let call = calls.iter().position(|(owner, _)| *owner == index);
+            let late = arrived.filter(|_| work == Work::Collective);
             Operation {
                 start,
                 end,
                 span: SpanId(index as u32),
                 work,
                 stream,
-                launch: call.map(|call| Launch {
-                    start: calls[call].1.start,
-                    end: calls[call].1.end,
-                    call: call as u32,
-                }),
+                launch: call.and_then(Index::new),
                 bytes: 0,
                 pageable: kind == 5,
-                matched: None,
-                all_arrived: arrived
-                    .filter(|_| work == Work::Collective)
-                    .map(|late| (start + late).min(end)),
+                matched: late.and_then(|_| Index::new(0)),
+                waited: late.unwrap_or(0).min(length),
             }
         });
     Device {

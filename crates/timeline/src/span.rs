@@ -1,4 +1,4 @@
-//! Spans in columns: about 30 bytes each, details aside. Knows no names' texts and no tracks' meaning.
+//! Spans in columns: 29 bytes each, details aside. Knows no names' texts and no tracks' meaning.
 
 use crate::{Detail, Duration, NameId, Time, TrackId};
 
@@ -80,6 +80,9 @@ pub struct Spans {
 }
 
 impl Spans {
+    /// Spans that fit: their ids take four bytes, one of which means none. Readers leave out what comes after.
+    pub const MOST: usize = NO_SPAN as usize;
+
     /// Number of spans.
     pub fn len(&self) -> usize {
         self.start.len()
@@ -88,6 +91,11 @@ impl Spans {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.start.is_empty()
+    }
+
+    /// Whether [`Spans::MOST`] is reached.
+    pub fn is_full(&self) -> bool {
+        self.len() >= Spans::MOST
     }
 
     /// Adds a span.

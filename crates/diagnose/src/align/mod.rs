@@ -15,7 +15,10 @@ use self::{
     clock::{Link, restart, spread},
     pairing::{Pairing, Seen, pair, seen},
 };
-use crate::device::{Device, Operation};
+use crate::{
+    device::{Device, Operation},
+    index::Index,
+};
 
 /// One device of one rank in the job.
 #[derive(Debug)]
@@ -60,6 +63,11 @@ pub struct Clock {
     pub matched: Vec<Matched>,
     /// `full`, `partial`, `one_rank` or `unmatched`.
     pub split: &'static str,
+}
+
+/// Operations whose root leaves when its own part is done and waits for nobody.
+pub fn is_rooted(operation: &str) -> bool {
+    matches!(operation, "broadcast" | "reduce" | "send_receive")
 }
 
 /// A process group: its name, and its ranks where stated, since different groups may bear one name.
@@ -186,9 +194,7 @@ fn arrivals(participants: &mut [Participant], clock: &mut Clock) {
         let common = |member: &(usize, usize), time: i64| relations[member.0].reference(time);
         let last = matched.members.iter().map(|m| common(m, operation(m).start)).max();
         let Some(last) = last else { continue };
-        // The root of a rooted operation leaves when its own part is done and waits for nobody.
-        let rooted = matches!(matched.operation.as_str(), "broadcast" | "reduce" | "send_receive");
-        let root = rooted
+        let root = is_rooted(&matched.operation)
             .then(|| matched.members.iter().min_by_key(|m| common(m, operation(m).end)))
             .flatten()
             .copied();
@@ -197,8 +203,8 @@ fn arrivals(participants: &mut [Participant], clock: &mut Clock) {
             let own = &mut participants[member.0].device.operations[member.1];
             let arrived = if Some(member) == root { own.start } else { last };
             let arrived = arrived.clamp(own.start, own.end);
-            own.matched = Some(number as u32);
-            own.all_arrived = Some(arrived);
+            own.matched = Index::new(number);
+            own.waited = arrived - own.start;
             matched.transfer = matched.transfer.max(own.end - arrived);
             matched.wait = matched.wait.max(arrived - own.start);
         }

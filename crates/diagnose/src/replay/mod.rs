@@ -4,18 +4,21 @@
 //! streams; a full launch queue and blocking calls hold the host up; a collective ends when the last rank has arrived
 //! and the transfer is done. Knows devices and matched collectives; no causes.
 
+mod followers;
 mod simulation;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 use rayon::prelude::*;
 
 use crate::{
-    align::{Clock, Participant},
+    align::{Clock, Participant, is_rooted},
     classify::Call,
     device::{Device, Work},
+    index::Index,
     steps::Steps,
 };
+use followers::Followers;
 
 /// From a launch call's start to the operation's start on an idle stream, in nanoseconds.
 const LAUNCH_LATENCY: i64 = 4_500;
@@ -62,38 +65,47 @@ pub struct Unchanged;
 
 impl Scenario for Unchanged {}
 
-/// One operation in launch order.
-#[derive(Clone, Debug)]
+/// One operation in launch order: 40 bytes. Positions are those of launch order on the same rank.
+#[derive(Clone, Copy, Debug)]
 struct Op {
-    index: usize,
     start: i64,
     end: i64,
     launched: i64,
-    /// The previous operation on its stream, by launch order.
-    previous: Option<usize>,
-    /// Operations of other streams it waited for.
-    waits: [Option<usize>; 1],
-    matched: Option<usize>,
-    /// Transfer time on this rank, where matched.
-    transfer: i64,
-    /// The root of a rooted collective waits for nobody.
-    root: bool,
-    /// Operations that cannot start before this one has ended: the next on its stream, and those that wait for it.
-    followers: Vec<u32>,
+    /// Its index in [`Device::operations`].
+    index: u32,
+    /// The previous operation on its stream.
+    previous: Option<Index>,
+    /// The operation of another stream that it waited for.
+    waits: Option<Index>,
+    /// Where it is a matched collective: its place among [`Replay::members`].
+    member: Option<Index>,
 }
 
-/// One call of the host's chain.
-#[derive(Clone, Debug)]
+impl Op {
+    /// What must have ended before it starts.
+    fn before(&self) -> impl Iterator<Item = usize> + use<> {
+        [self.previous, self.waits].into_iter().flatten().map(Index::get)
+    }
+}
+
+/// One call of the host's chain: 24 bytes.
+#[derive(Clone, Copy, Debug)]
 struct Chained {
-    call: usize,
     gap: i64,
+    /// Without the time it waited for room in the device's queue.
     duration: i64,
-    blocks: bool,
-    throttled: bool,
-    /// Operations launched, as positions in launch order.
-    launches: std::ops::Range<usize>,
-    /// For a blocking call: the operation whose end it waited for, and the time from then to its return.
-    waited_for: Option<usize>,
+    /// Operations launched up to and with this call: launch order is the order of the calls.
+    launched: u32,
+    /// Where it waits for the device: its place among [`Rank::blocking`].
+    blocking: Option<Index>,
+}
+
+/// What a blocking call waited for.
+#[derive(Clone, Copy, Debug)]
+struct Blocking {
+    /// The operation whose end it waited for.
+    waited_for: Option<Index>,
+    /// From then to its return.
     tail: i64,
 }
 
@@ -101,17 +113,35 @@ struct Chained {
 struct Rank {
     first_call: i64,
     calls: Vec<Chained>,
+    blocking: Vec<Blocking>,
     ops: Vec<Op>,
+    followers: Followers,
     /// Launch-order positions of the first operation of each counted step and of the step after the last.
     bounds: Vec<usize>,
+}
+
+/// One rank's part in a matched collective.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    participant: u32,
+    /// Launch-order position of its operation.
+    position: u32,
+    /// Index into the job's matched collectives.
+    matched: u32,
+    /// The root of a rooted collective waits for nobody.
+    root: bool,
+    /// From the last arrival to the end on this rank.
+    transfer: i64,
 }
 
 /// A job ready to be replayed.
 #[derive(Debug)]
 pub struct Replay {
     ranks: Vec<Rank>,
-    /// For each matched collective its members as `(participant, launch-order position)`.
-    meetings: Vec<Vec<(usize, usize)>>,
+    /// Sorted by matched collective, participant and launch order.
+    members: Vec<Member>,
+    /// For each matched collective its range of `members`.
+    meetings: Vec<Range<usize>>,
 }
 
 /// Mean lengths of the counted steps.
@@ -128,39 +158,41 @@ pub struct Outcome {
 impl Replay {
     /// Prepares the job. `steps` are those of each participant.
     pub fn new(participants: &[Participant], clock: &Clock, steps: &[Steps]) -> Replay {
-        let ranks: Vec<Rank> = participants
+        let mut ranks: Vec<Rank> = participants
             .par_iter()
             .enumerate()
             .map(|(number, participant)| {
                 let offset = clock.relation(number).offset;
-                let mut rank = Rank::new(&participant.device, offset, steps.get(number));
-                for op in &mut rank.ops {
-                    let operation = &participant.device.operations[op.index];
-                    let (Some(matched), Some(arrived)) = (operation.matched, operation.all_arrived)
-                    else {
-                        continue;
-                    };
-                    let matched = matched as usize;
-                    let rooted = matches!(
-                        clock.matched[matched].operation.as_str(),
-                        "broadcast" | "reduce" | "send_receive"
-                    );
-                    op.root = rooted && arrived == operation.start;
-                    op.matched = Some(matched);
-                    op.transfer = (operation.end - arrived).max(0);
-                }
-                rank
+                Rank::new(&participant.device, offset, steps.get(number))
             })
             .collect();
-        let mut meetings = vec![vec![]; clock.matched.len()];
-        for (number, rank) in ranks.iter().enumerate() {
+        let mut members: Vec<Member> = vec![];
+        for (number, (rank, participant)) in ranks.iter().zip(participants).enumerate() {
             for (position, op) in rank.ops.iter().enumerate() {
-                if let Some(matched) = op.matched {
-                    meetings[matched].push((number, position));
-                }
+                let operation = &participant.device.operations[op.index as usize];
+                let (Some(matched), Some(arrived)) = (operation.matched, operation.all_arrived())
+                else {
+                    continue;
+                };
+                members.push(Member {
+                    participant: number as u32,
+                    position: position as u32,
+                    matched: matched.get() as u32,
+                    root: is_rooted(&clock.matched[matched.get()].operation)
+                        && arrived == operation.start,
+                    transfer: (operation.end - arrived).max(0),
+                });
             }
         }
-        Replay { ranks, meetings }
+        members.sort_by_key(|member| member.matched);
+        for (place, member) in members.iter().enumerate() {
+            let rank = &mut ranks[member.participant as usize];
+            rank.ops[member.position as usize].member = Index::new(place);
+        }
+        let before = |matched: usize| members.partition_point(|m| (m.matched as usize) < matched);
+        let meetings = (0..clock.matched.len()).map(|matched| before(matched)..before(matched + 1));
+        let meetings = meetings.collect();
+        Replay { ranks, members, meetings }
     }
 
     /// Replays the job.
@@ -192,110 +224,112 @@ impl Replay {
 
 impl Rank {
     fn new(device: &Device, offset: i64, steps: Option<&Steps>) -> Rank {
-        let mut launched_by: HashMap<u32, Vec<usize>> = HashMap::new();
-        for (index, operation) in device.operations.iter().enumerate() {
-            if let Some(launch) = operation.launch {
-                launched_by.entry(launch.call).or_default().push(index);
-            }
-        }
+        // Operations in the order of their calls, those of one call in the order of their starts.
+        let mut order: Vec<(Index, u32)> = (0..)
+            .zip(&device.operations)
+            .filter_map(|(index, operation)| Some((operation.launch?, index)))
+            .collect();
+        order.sort_unstable();
         let mut rank = Rank {
             first_call: device.calls.first().map_or(0, |call| call.start - offset),
             calls: Vec::with_capacity(device.calls.len()),
-            ops: vec![],
+            blocking: vec![],
+            ops: Vec::with_capacity(order.len()),
+            followers: Followers::default(),
             bounds: vec![],
         };
+        let mut order = order.into_iter().peekable();
         let mut last_end: Option<i64> = None;
         let (mut saw_wait, mut last_compute, mut last_collective) = (false, None, None);
-        let mut stream_last: HashMap<i64, usize> = HashMap::new();
+        let mut stream_last: HashMap<i64, Index> = HashMap::new();
         for (index, call) in device.calls.iter().enumerate() {
             let (start, end) = (call.start - offset, call.end - offset);
             let gap = last_end.map_or(0, |last| (start - last).max(0));
             last_end = Some(last_end.map_or(end, |last: i64| last.max(end)));
             saw_wait |= call.class == Call::StreamWait;
-            let own = launched_by.remove(&(index as u32)).unwrap_or_default();
             let first = rank.ops.len();
-            for operation_index in own {
-                let operation = &device.operations[operation_index];
-                let position = rank.ops.len();
-                let mut waits = [None];
-                if operation.work == Work::Collective {
-                    waits[0] = last_compute;
-                    last_collective = Some(position);
+            while let Some((_, own)) = order.next_if(|(launch, _)| launch.get() == index) {
+                let operation = &device.operations[own as usize];
+                let position = Index::new(rank.ops.len());
+                let waits = if operation.work == Work::Collective {
+                    last_collective = position;
+                    last_compute
                 } else {
-                    let after_collective = last_collective.filter(|&at: &usize| {
+                    last_compute = position;
+                    last_collective.filter(|at: &Index| {
                         saw_wait
                             && operation.stream == device.primary_stream
-                            && operation.start - offset >= rank.ops[at].end - 2_000
-                    });
-                    waits[0] = after_collective;
-                    last_compute = Some(position);
-                }
+                            && operation.start - offset >= rank.ops[at.get()].end - 2_000
+                    })
+                };
                 saw_wait = false;
+                let previous = stream_last.get(&operation.stream).copied();
+                stream_last.extend(position.map(|position| (operation.stream, position)));
                 rank.ops.push(Op {
-                    index: operation_index,
                     start: operation.start - offset,
                     end: operation.end - offset,
                     launched: start,
-                    previous: stream_last.insert(operation.stream, position),
+                    index: own,
+                    previous,
                     waits,
-                    matched: None,
-                    transfer: 0,
-                    root: false,
-                    followers: vec![],
+                    member: None,
                 });
             }
-            let launches = first..rank.ops.len();
-            let staged = rank
-                .ops
-                .get(first)
-                .is_some_and(|op| device.operations[op.index].pageable && op.end <= end + 2_000);
+            let staged = rank.ops.get(first).is_some_and(|op| {
+                device.operations[op.index as usize].pageable && op.end <= end + 2_000
+            });
             let blocks = call.class == Call::Synchronise
                 || call.class == Call::Free
                 || (call.class == Call::Copy && staged && end - start > 30_000);
-            let (mut waited_for, mut tail) = (None, 0);
-            if blocks {
-                let from = rank.ops.len().saturating_sub(3_000);
-                waited_for = (from..rank.ops.len())
-                    .filter(|&at| rank.ops[at].end <= end + 3_000 && rank.ops[at].end >= start - 1)
-                    .max_by_key(|&at| rank.ops[at].end);
-                let waited_until = waited_for.map_or(start, |at| rank.ops[at].end.max(start));
-                tail = end - waited_until;
-            }
+            let blocking = blocks.then(|| rank.waited_for(start, end));
+            rank.blocking.extend(blocking);
             let launching = matches!(call.class, Call::Launch | Call::GraphLaunch);
+            let throttled = launching && end - start > 100_000;
             rank.calls.push(Chained {
-                call: index,
                 gap,
-                duration: end - start,
-                blocks,
-                throttled: launching && end - start > 100_000,
-                launches,
-                waited_for,
-                tail,
+                duration: if throttled { 8_000 } else { end - start },
+                launched: rank.ops.len() as u32,
+                blocking: blocking.and_then(|_| Index::new(rank.blocking.len() - 1)),
             });
         }
-        for at in 0..rank.ops.len() {
-            let before = [rank.ops[at].previous, rank.ops[at].waits[0]];
-            for before in before.into_iter().flatten() {
-                rank.ops[before].followers.push(at as u32);
-            }
-        }
+        rank.followers = Followers::of(&rank.ops);
         rank.bounds = rank.step_bounds(device, offset, steps);
         rank
+    }
+
+    /// Launch-order positions of the operations that a call launched.
+    fn launches(&self, call: usize) -> Range<usize> {
+        let first = call.checked_sub(1).map_or(0, |before| self.calls[before].launched);
+        first as usize..self.calls[call].launched as usize
+    }
+
+    /// What a blocking call between these times waited for: the last end, among operations launched so far, that lies
+    /// within it.
+    fn waited_for(&self, start: i64, end: i64) -> Blocking {
+        let from = self.ops.len().saturating_sub(3_000);
+        let waited_for = (from..self.ops.len())
+            .filter(|&at| self.ops[at].end <= end + 3_000 && self.ops[at].end >= start - 1)
+            .max_by_key(|&at| self.ops[at].end);
+        let waited_until = waited_for.map_or(start, |at| self.ops[at].end.max(start));
+        Blocking { waited_for: waited_for.and_then(Index::new), tail: end - waited_until }
     }
 
     /// Launch-order positions of the operations that begin the counted steps, and of the one that ends the last.
     fn step_bounds(&self, device: &Device, offset: i64, steps: Option<&Steps>) -> Vec<usize> {
         let Some(steps) = steps else { return vec![] };
-        let begins = |time: i64| {
-            (0..self.ops.len()).find(|&at| {
-                let op = &self.ops[at];
-                op.start == time - offset
-                    && device.operations[op.index].stream == device.primary_stream
-            })
-        };
         let mut times: Vec<i64> = steps.counted.iter().map(|step| step.start).collect();
         times.extend(steps.counted.last().map(|step| step.end));
-        let bounds: Vec<usize> = times.into_iter().filter_map(begins).collect();
-        if bounds.len() == steps.counted.len() + 1 { bounds } else { vec![] }
+        let mut first_at: HashMap<i64, Option<usize>> =
+            times.iter().map(|time| (time - offset, None)).collect();
+        for (at, op) in self.ops.iter().enumerate() {
+            if let Some(first @ None) = first_at.get_mut(&op.start)
+                && device.operations[op.index as usize].stream == device.primary_stream
+            {
+                *first = Some(at);
+            }
+        }
+        let bounds: Vec<usize> =
+            times.iter().filter_map(|time| *first_at.get(&(time - offset))?).collect();
+        if bounds.len() == times.len() { bounds } else { vec![] }
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! Knows the prepared job and a scenario; nothing of recordings.
 
-use super::{CallTiming, Chained, LAUNCH_LATENCY, QUEUE_DEPTH, QUEUED_GAP, Replay, Scenario};
+use super::{CallTiming, LAUNCH_LATENCY, QUEUE_DEPTH, QUEUED_GAP, Replay, Scenario};
+use crate::index::Index;
 
 /// A time that is not known yet.
 const UNKNOWN: i64 = i64::MIN;
@@ -67,11 +68,14 @@ impl Run<'_> {
         let rank = &self.replay.ranks[number];
         let host = self.hosts[number];
         let Some(chained) = rank.calls.get(host.call) else { return false };
-        let timing = self.timing(number, chained);
+        let recorded =
+            CallTiming { gap: chained.gap, duration: chained.duration, returns_at_once: false };
+        let timing = self.scenario.call(number, host.call, recorded);
+        let launches = rank.launches(host.call);
         let start = host.time.map_or(rank.first_call, |time| time + timing.gap);
         let mut duration = timing.duration;
-        if let Some(full) = chained.launches.start.checked_sub(QUEUE_DEPTH)
-            && !chained.launches.is_empty()
+        if let Some(full) = launches.start.checked_sub(QUEUE_DEPTH)
+            && !launches.is_empty()
         {
             match self.states[number][full].0 {
                 UNKNOWN => return false,
@@ -79,29 +83,23 @@ impl Run<'_> {
             }
         }
         let mut end = start + duration;
-        for at in chained.launches.clone() {
+        for at in launches {
             self.launched[number][at] = start;
             self.ready.push((number, at));
         }
         self.settle();
-        if chained.blocks {
-            end = match chained.waited_for {
+        if let Some(blocking) = chained.blocking.map(|place| rank.blocking[place.get()]) {
+            end = match blocking.waited_for {
                 _ if timing.returns_at_once => start + 5_000.min(timing.duration.max(1_000)),
-                Some(at) => match self.states[number][at].1 {
+                Some(at) => match self.states[number][at.get()].1 {
                     UNKNOWN => return false,
-                    done => done.max(start) + chained.tail,
+                    done => done.max(start) + blocking.tail,
                 },
                 None => start + timing.duration,
             };
         }
         self.hosts[number] = Host { call: host.call + 1, time: Some(end) };
         true
-    }
-
-    fn timing(&self, number: usize, chained: &Chained) -> CallTiming {
-        let duration = if chained.throttled { 8_000 } else { chained.duration };
-        let recorded = CallTiming { gap: chained.gap, duration, returns_at_once: false };
-        self.scenario.call(number, chained.call, recorded)
     }
 
     /// Places everything that is ready, and what that makes ready.
@@ -117,35 +115,34 @@ impl Run<'_> {
     fn place(&mut self, number: usize, at: usize) {
         let rank = &self.replay.ranks[number];
         let (op, states) = (&rank.ops[at], &self.states[number]);
-        let before = [op.previous, op.waits[0]];
-        if before.iter().flatten().any(|&before| states[before].1 == UNKNOWN) {
+        if op.before().any(|before| states[before].1 == UNKNOWN) {
             return;
         }
         let launched = self.launched[number][at];
-        let duration = self.scenario.operation(number, op.index, op.end - op.start);
-        let previous = op.previous.map(|position| &rank.ops[position]);
+        let duration = self.scenario.operation(number, op.index as usize, op.end - op.start);
+        let previous = op.previous.map(|position| &rank.ops[position.get()]);
         let starved = previous.is_none_or(|previous| op.launched + LAUNCH_LATENCY > previous.end);
-        let waits = op.waits[0];
-        let alone = starved && waits.is_none();
+        let alone = starved && op.waits.is_none();
         let latency =
             if alone { (op.start - op.launched).clamp(0, 60_000) } else { LAUNCH_LATENCY };
         let mut start = launched + latency;
         if let (Some(position), Some(previous)) = (op.previous, previous) {
-            let queued = !starved && waits.is_none();
+            let queued = !starved && op.waits.is_none();
             let gap = if queued { (op.start - previous.end).clamp(0, 3_000) } else { QUEUED_GAP };
-            start = start.max(states[position].1 + gap);
+            start = start.max(states[position.get()].1 + gap);
         }
-        if let Some(wait) = waits {
+        if let Some(wait) = op.waits.map(Index::get) {
             let gap = (op.start - rank.ops[wait].end).clamp(0, 5_000);
             start = start.max(states[wait].1 + gap);
         }
-        let Some(matched) = op.matched else {
+        let Some(member) = op.member.map(|place| self.replay.members[place.get()]) else {
             self.ends(number, at, start, start + duration);
             return;
         };
-        if op.root {
-            let transfer = self.scenario.transfer(matched, op.transfer);
-            let length = if op.transfer > 0 { transfer } else { duration };
+        let matched = member.matched as usize;
+        if member.root {
+            let transfer = self.scenario.transfer(matched, member.transfer);
+            let length = if member.transfer > 0 { transfer } else { duration };
             self.ends(number, at, start, start + length);
         } else {
             self.states[number][at].0 = start;
@@ -162,11 +159,11 @@ impl Run<'_> {
     fn meet(&mut self, matched: usize) {
         self.meetings[matched].over = true;
         let latest = self.meetings[matched].latest;
-        for &(number, at) in &self.replay.meetings[matched] {
+        for member in &self.replay.members[self.replay.meetings[matched].clone()] {
+            let (number, at) = (member.participant as usize, member.position as usize);
             let (start, end) = self.states[number][at];
             if start != UNKNOWN && end == UNKNOWN {
-                let transfer = self.replay.ranks[number].ops[at].transfer;
-                let transfer = self.scenario.transfer(matched, transfer);
+                let transfer = self.scenario.transfer(matched, member.transfer);
                 self.ends(number, at, start, latest + transfer);
             }
         }
@@ -174,8 +171,8 @@ impl Run<'_> {
 
     fn ends(&mut self, number: usize, at: usize, start: i64, end: i64) {
         self.states[number][at] = (start, end);
-        let followers = &self.replay.ranks[number].ops[at].followers;
-        self.ready.extend(followers.iter().map(|&follower| (number, follower as usize)));
+        let followers = self.replay.ranks[number].followers.after(at);
+        self.ready.extend(followers.map(|follower| (number, follower)));
     }
 
     /// Nobody can go on: a collective was matched with one that is never reached. Those that arrived first go on

@@ -40,13 +40,12 @@ impl Rule for Checkpoint {
     fn check(&self, job: &Job) -> Vec<Finding> {
         let copies: Vec<Vec<bool>> =
             (0..job.participants.len()).map(|i| downloads(job, i)).collect();
-        let stalls: Vec<Set> =
-            job.participants.iter().map(|p| unmarked_stalls(&p.device)).collect();
+        let stalls = unmarked_stalls(job);
         let time = |index: usize| {
             let operations = job.participants[index].device.operations.iter().zip(&copies[index]);
             let copied = operations.filter(|(_, own)| **own).map(|(o, _)| (o.start, o.end));
             let copied = Set::union_of(copied);
-            if copied.is_empty() { Set::empty() } else { copied.union(&stalls[index]) }
+            if copied.is_empty() { Set::empty() } else { copied.union(stalls[index]) }
         };
         let carrying = carriers(job, 0.02, time);
         let devices = job.participants.iter().zip(&copies);
@@ -107,7 +106,7 @@ struct WithoutCheckpoint<'a> {
     job: &'a Job,
     copies: &'a [Vec<bool>],
     launches: &'a [Launches],
-    stalls: &'a [Set],
+    stalls: &'a [&'a Set],
     ranks: Vec<usize>,
 }
 
@@ -117,7 +116,7 @@ impl Scenario for WithoutCheckpoint<'_> {
             return recorded;
         }
         let device = &self.job.participants[participant].device;
-        let stalled = in_gap(device, call, recorded.gap, &self.stalls[participant]);
+        let stalled = in_gap(device, call, recorded.gap, self.stalls[participant]);
         let gap = (recorded.gap - stalled).max(0);
         let launches = &self.launches[participant];
         match device.calls[call].class {

@@ -145,7 +145,7 @@ fn not_overlapped(job: &Job) -> Option<Finding> {
             .operations
             .iter()
             .filter(|o| o.matched.is_some() && start <= o.start && o.start < end)
-            .map(|o| (o.bytes, o.all_arrived.unwrap_or(o.start), o.end))
+            .map(|o| (o.bytes, o.all_arrived().unwrap_or(o.start), o.end))
             .collect();
         let bytes: u64 = own.iter().map(|(bytes, ..)| bytes).sum();
         let largest = own.iter().map(|(bytes, ..)| *bytes).max().unwrap_or(0);

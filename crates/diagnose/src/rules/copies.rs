@@ -80,7 +80,7 @@ fn pageable(job: &Job) -> Option<Finding> {
         Set::union_of(large.map(|(o, _)| (o.start, o.end)))
     };
     let carrying = carriers(job, 0.01, time);
-    let stalls: Vec<Set> = job.participants.iter().map(|p| unmarked_stalls(&p.device)).collect();
+    let stalls = unmarked_stalls(job);
     let devices = job.participants.iter().zip(&chosen);
     let launches: Vec<Launches> =
         devices.map(|(p, chosen)| Launches::of(&p.device, chosen)).collect();
@@ -130,7 +130,7 @@ struct Pinned<'a> {
     job: &'a Job,
     chosen: &'a [Vec<bool>],
     launches: &'a [Launches],
-    stalls: Option<&'a [Set]>,
+    stalls: Option<&'a [&'a Set]>,
     ranks: Vec<usize>,
 }
 
@@ -142,7 +142,7 @@ impl Scenario for Pinned<'_> {
         let device = &self.job.participants[participant].device;
         let mut timing = recorded;
         if let Some(stalls) = self.stalls {
-            let stalled = in_gap(device, call, recorded.gap, &stalls[participant]);
+            let stalled = in_gap(device, call, recorded.gap, stalls[participant]);
             timing.gap = (recorded.gap - stalled).max(0);
         }
         let launches = &self.launches[participant];

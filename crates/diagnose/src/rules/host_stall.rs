@@ -41,11 +41,10 @@ impl Rule for HostStall {
     }
 
     fn check(&self, job: &Job) -> Vec<Finding> {
-        let long = |set: Set| {
+        let long = |set: &Set| {
             Set::union_of(set.intervals().iter().copied().filter(|(s, e)| e - s >= LONG))
         };
-        let stalls: Vec<Set> =
-            job.participants.iter().map(|p| long(unmarked_stalls(&p.device))).collect();
+        let stalls: Vec<Set> = unmarked_stalls(job).into_iter().map(long).collect();
         let carrying = carriers(job, 0.02, |index| stalls[index].clone());
         let without = |ranks| WithoutStalls { job, stalls: &stalls, ranks };
         let Some(saving) = saving(job, &carrying, without) else { return vec![] };

@@ -96,6 +96,9 @@ struct Twins<'a> {
 impl<'a> Twins<'a> {
     fn new(job: &Job, inner: &'a dyn Scenario) -> Twins<'a> {
         use crate::device::Work;
+        if job.participants.len() < 2 {
+            return Twins { inner, fastest: vec![], found: false };
+        }
         let mut fastest: Vec<Vec<i64>> =
             job.participants.iter().map(|p| vec![i64::MAX; p.device.operations.len()]).collect();
         // Kernels of the busiest stream in launch order, which equal ranks share.
@@ -114,7 +117,7 @@ impl<'a> Twins<'a> {
                     .collect();
                 own.sort_by_key(|&index| {
                     let operation = &device.operations[index];
-                    (operation.launch.map(|launch| launch.start), operation.start)
+                    (device.launch(operation).map(|launch| launch.start), operation.start)
                 });
                 own
             })
@@ -123,8 +126,7 @@ impl<'a> Twins<'a> {
             let operation = &job.participants[participant].device.operations[index];
             job.timeline(participant).name_of(operation.span)
         };
-        let equal =
-            sequences.len() > 1 && sequences.windows(2).all(|pair| pair[0].len() == pair[1].len());
+        let equal = sequences.windows(2).all(|pair| pair[0].len() == pair[1].len());
         if equal {
             for position in 0..sequences[0].len() {
                 let own: Vec<usize> = sequences.iter().map(|sequence| sequence[position]).collect();
@@ -236,16 +238,9 @@ pub fn carriers(job: &Job, share: f64, time: impl Fn(usize) -> Set) -> Vec<usize
         .collect()
 }
 
-/// Host time of 1 ms and more between calls with no mark at all.
-pub fn unmarked_stalls(device: &Device) -> Set {
-    const STALL: i64 = 1_000_000;
-    let calls = Set::union_of(device.calls.iter().map(|call| (call.start, call.end)));
-    let marked = calls
-        .union(&device.host_ops)
-        .union(&device.loader)
-        .union(&device.collections)
-        .union(&device.profiler);
-    Set::union_of(marked.gaps().filter(|(start, end)| end - start >= STALL))
+/// Host time of 1 ms and more between calls that nothing marks, by participant.
+pub fn unmarked_stalls(job: &Job) -> Vec<&Set> {
+    job.participants.iter().map(|participant| &participant.device.unmarked_stalls).collect()
 }
 
 /// The part of the gap before a call that lies in a set.
@@ -278,7 +273,7 @@ impl Launches {
         let mut starts = vec![false; device.calls.len()];
         for (operation, _) in device.operations.iter().zip(chosen).filter(|(_, own)| **own) {
             if let Some(launch) = operation.launch {
-                starts[launch.call as usize] = true;
+                starts[launch.get()] = true;
             }
         }
         let near =

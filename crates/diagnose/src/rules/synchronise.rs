@@ -3,6 +3,7 @@
 use super::support::{carriers, confidence, milliseconds, saving};
 use crate::{
     classify::Call,
+    device::wall_clock,
     finding::{Evidence, Explanation, Finding, Rule, Severity},
     interval::Set,
     job::Job,
@@ -84,12 +85,13 @@ fn chosen(job: &Job, index: usize, item: bool) -> Vec<bool> {
     let device = &job.participants[index].device;
     let timeline = job.timeline(index);
     let mut open: Vec<(i64, bool)> = vec![];
-    let mut ops = device.host_op_spans.iter().peekable();
+    let mut ops = device.host_op_spans.iter().copied().peekable();
     device
         .calls
         .iter()
         .map(|call| {
-            while let Some(&&(start, end, span)) = ops.peek() {
+            while let Some(&span) = ops.peek() {
+                let (start, end) = wall_clock(timeline, span);
                 if start > call.start {
                     break;
                 }

@@ -1,8 +1,11 @@
 //! `cudnn.benchmark_dynamic_shapes` and `compile.recompile_loop`: the host tunes or compiles step after step.
 
+use timeline::SpanId;
+
 use super::support::{carriers, confidence, milliseconds, saving};
 use crate::{
     classify::Call,
+    device::{STALL, wall_clock},
     finding::{Evidence, Explanation, Finding, Rule, Severity},
     interval::Set,
     job::Job,
@@ -35,9 +38,6 @@ pub(super) const RECOMPILE: Explanation = Explanation {
 /// Which operators count, by name.
 type Wanted = fn(&str) -> bool;
 
-/// From this length on, host time inside an operator without a launch is tuning or compiling.
-const STALL: i64 = 1_000_000;
-
 impl Rule for Tuning {
     fn explanations(&self) -> &'static [Explanation] {
         &[BENCHMARK, RECOMPILE]
@@ -66,12 +66,14 @@ fn find(job: &Job, explanation: Explanation, wanted: Wanted, place: &str) -> Opt
     let inside: Vec<Set> = (0..job.participants.len())
         .map(|index| {
             let timeline = job.timeline(index);
-            let spans = job.participants[index].device.host_op_spans.iter();
-            let chosen = spans.filter(|(_, _, span)| wanted(timeline.name_of(*span)));
-            Set::union_of(chosen.map(|&(start, end, _)| (start, end)))
+            let chosen = operators(job, index, wanted);
+            Set::union_of(chosen.map(|span| wall_clock(timeline, span)))
         })
         .collect();
     let stalls = |index: usize| {
+        if inside[index].is_empty() {
+            return Set::empty();
+        }
         let calls = &job.participants[index].device.calls;
         let called = Set::union_of(calls.iter().map(|call| (call.start, call.end)));
         let silent = inside[index].without(&called);
@@ -86,11 +88,11 @@ fn find(job: &Job, explanation: Explanation, wanted: Wanted, place: &str) -> Opt
     for &index in &saving.participants {
         let participant = &job.participants[index];
         let timeline = job.timeline(index);
-        let spans = participant.device.host_op_spans.iter();
-        let longest = spans
-            .filter(|(_, _, span)| wanted(timeline.name_of(*span)))
-            .max_by_key(|(start, end, _)| end - start);
-        if let Some(&(_, _, span)) = longest {
+        let longest = operators(job, index, wanted).max_by_key(|&span| {
+            let (start, end) = wall_clock(timeline, span);
+            end - start
+        });
+        if let Some(span) = longest {
             let text = format!("rank {}: the longest of them", participant.rank);
             finding.evidence.push(Evidence::span(job, participant.input, span, text));
         }
@@ -99,6 +101,13 @@ fn find(job: &Job, explanation: Explanation, wanted: Wanted, place: &str) -> Opt
     finding.cost = Some(saving.cost);
     finding.confidence = confidence(job);
     Some(finding)
+}
+
+/// Operators on a participant's launching threads whose name is wanted.
+fn operators(job: &Job, index: usize, wanted: Wanted) -> impl Iterator<Item = SpanId> + '_ {
+    let timeline = job.timeline(index);
+    let spans = job.participants[index].device.host_op_spans.iter().copied();
+    spans.filter(move |&span| wanted(timeline.name_of(span)))
 }
 
 struct WithoutTuning<'a> {

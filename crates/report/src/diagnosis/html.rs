@@ -4,7 +4,11 @@
 
 use std::collections::HashMap;
 
-use diagnose::{device::Work, diagnosis::Diagnosis, job::Job};
+use diagnose::{
+    device::{Work, wall_clock},
+    diagnosis::Diagnosis,
+    job::Job,
+};
 use serde_json::{Value, json};
 
 use super::json;
@@ -94,7 +98,7 @@ fn device_tracks(job: &Job, index: usize, names: &mut Names, tracks: &mut Vec<Va
                 let (start, end) = (operation.start, operation.end);
                 let span =
                     |from: i64, to: i64, kind: u8| json!([relative(from), to - from, kind, name]);
-                match (operation.work, operation.all_arrived) {
+                match (operation.work, operation.all_arrived()) {
                     (Work::Compute(_), _) => vec![span(start, end, 0)],
                     // Until the last rank has arrived it waits.
                     (Work::Collective, Some(arrived)) if arrived > start && arrived < end => {
@@ -133,10 +137,10 @@ fn device_tracks(job: &Job, index: usize, names: &mut Names, tracks: &mut Vec<Va
     }
     if job.is_host_only() {
         let device = &participant.device;
-        let operators = device
-            .host_op_spans
-            .iter()
-            .map(|&(start, end, span)| (start, end, 0, timeline.name_of(span)));
+        let operators = device.host_op_spans.iter().map(|&span| {
+            let (start, end) = wall_clock(timeline, span);
+            (start, end, 0, timeline.name_of(span))
+        });
         let loader = device.loader.intervals().iter().map(|&(s, e)| (s, e, 3, "data loader"));
         let mut spans: Vec<(i64, i64, i32, &str)> =
             operators.chain(loader).filter(|(from, to, ..)| *to > start && *from < end).collect();

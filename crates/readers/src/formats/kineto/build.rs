@@ -161,6 +161,10 @@ impl Builder {
         let names: Vec<_> =
             batch.names.iter().map(|name| self.timeline.names.intern(&unescape(name))).collect();
         for span in batch.spans {
+            if self.timeline.spans.is_full() {
+                self.timeline.skip("event beyond the most that is read");
+                continue;
+            }
             let kind = match span.category {
                 Category::Kernel
                     if matches!(span.detail.as_deref(), Some(Detail::Collective { .. })) =>

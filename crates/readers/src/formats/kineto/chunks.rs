@@ -8,7 +8,7 @@ use std::{
     io::{ErrorKind, Read},
     sync::{
         Mutex,
-        mpsc::{Receiver, SyncSender, sync_channel},
+        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
     thread,
 };
@@ -60,12 +60,15 @@ pub fn parse(bytes: impl Read + Send, mut merge: impl FnMut(Batch)) -> Result<Ou
     let chunk_receiver = Mutex::new(chunk_receiver);
     let (batch_sender, batch_receiver) = sync_channel::<(usize, Batch)>(2 * workers);
     thread::scope(|scope| {
+        // Pieces that were parsed come back, so that their memory is used again rather than asked for anew.
+        let (used_sender, used_receiver) = channel();
         for _ in 0..workers {
-            let (receiver, sender) = (&chunk_receiver, batch_sender.clone());
-            scope.spawn(move || work(receiver, &sender));
+            let (receiver, sender, used) =
+                (&chunk_receiver, batch_sender.clone(), used_sender.clone());
+            scope.spawn(move || work(receiver, &sender, &used));
         }
-        drop(batch_sender);
-        let reading = scope.spawn(move || cut(source, pending, &chunk_sender));
+        drop((batch_sender, used_sender));
+        let reading = scope.spawn(move || cut(source, pending, &chunk_sender, &used_receiver));
         let mut early: BTreeMap<usize, Batch> = BTreeMap::new();
         let mut next = 0;
         let mut ended = false;
@@ -94,20 +97,32 @@ pub fn parse(bytes: impl Read + Send, mut merge: impl FnMut(Batch)) -> Result<Ou
     Ok(outside)
 }
 
-fn work(chunks: &Mutex<Receiver<(usize, Vec<u8>)>>, batches: &SyncSender<(usize, Batch)>) {
+fn work(
+    chunks: &Mutex<Receiver<(usize, Vec<u8>)>>,
+    batches: &SyncSender<(usize, Batch)>,
+    used: &Sender<Vec<u8>>,
+) {
     loop {
         let received = match chunks.lock() {
             Ok(receiver) => receiver.recv(),
             Err(_) => return,
         };
         let Ok((index, chunk)) = received else { return };
-        if batches.send((index, parse_chunk(chunk))).is_err() {
+        let mut batch = parse_chunk(&chunk);
+        // Bytes behind the list's end are asked for only while they are few: metadata, never events.
+        if batch.list_end.is_some() || (chunk.len() <= CHUNK && batch.is_empty()) {
+            batch.all = chunk;
+        } else {
+            // Nobody takes it back once all is read.
+            let _ = used.send(chunk);
+        }
+        if batches.send((index, batch)).is_err() {
             return;
         }
     }
 }
 
-fn parse_chunk(chunk: Vec<u8>) -> Batch {
+fn parse_chunk(chunk: &[u8]) -> Batch {
     let mut batch = Batch::default();
     let mut at = 0;
     while at < chunk.len() {
@@ -138,21 +153,14 @@ fn parse_chunk(chunk: Vec<u8>) -> Batch {
                 }
                 None => {
                     batch.skip("damaged event");
-                    at = next_event(&chunk, at + 1);
+                    at = next_event(chunk, at + 1);
                 }
             },
             _ => {
                 batch.skip("bytes between events");
-                at = next_event(&chunk, at + scanner.position() + 1);
+                at = next_event(chunk, at + scanner.position() + 1);
             }
         }
-    }
-    if batch.list_end.is_some() {
-        batch.all = chunk;
-    } else {
-        // Bytes behind the list's end are asked for only while they are few: metadata, never events.
-        let small = chunk.len() <= CHUNK && batch.is_empty();
-        batch.all = if small { chunk } else { vec![] };
     }
     batch
 }
@@ -237,18 +245,22 @@ impl<R: Read> Source<R> {
     }
 }
 
-/// Reads on and sends pieces that end between events; yields the bytes' end.
+/// Reads on and sends pieces that end between events, in memory that was `used` before where there is some; yields the
+/// bytes' end.
 fn cut<R: Read>(
     mut source: Source<R>,
     mut pending: Vec<u8>,
     chunks: &SyncSender<(usize, Vec<u8>)>,
+    used: &Receiver<Vec<u8>>,
 ) -> Source<R> {
     let mut index = 0;
     loop {
         let more = source.fill(&mut pending, CHUNK);
         let end = if more { last_boundary(&pending) } else { Some(pending.len()) };
         if let Some(end) = end {
-            let rest = pending[end..].to_vec();
+            let mut rest = used.try_recv().unwrap_or_default();
+            rest.clear();
+            rest.extend_from_slice(&pending[end..]);
             pending.truncate(end);
             if chunks.send((index, std::mem::replace(&mut pending, rest))).is_err() {
                 return source;
