@@ -146,6 +146,17 @@ impl Spans {
         self.launcher.get(span.index()).copied().filter(|&id| id != NO_SPAN).map(SpanId)
     }
 
+    /// Gives back room that nothing was put in: for spans of which no more are added.
+    pub fn shrink_to_fit(&mut self) {
+        self.start.shrink_to_fit();
+        self.duration.shrink_to_fit();
+        self.name.shrink_to_fit();
+        self.track.shrink_to_fit();
+        self.kind.shrink_to_fit();
+        self.launcher.shrink_to_fit();
+        self.details.shrink_to_fit();
+    }
+
     /// Adds a detail to a span. Quick when spans get their details in order.
     pub fn add_detail(&mut self, span: SpanId, detail: Detail) {
         match self.details.last() {

@@ -279,6 +279,7 @@ impl Builder {
             }
         }
         let mut timeline = self.timeline;
+        timeline.spans.shrink_to_fit();
         if timeline.processes.is_empty() {
             timeline.add_process(Process::default());
         }
