@@ -53,7 +53,7 @@ fn relative(root: &Path, path: &Path) -> String {
 fn source_files(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = vec![];
     let mut folders: Vec<PathBuf> =
-        ["crates", "bench", "xtask", "examples"].iter().map(|f| root.join(f)).collect();
+        ["crates", "bench", "xtask", "examples", "fuzz"].iter().map(|f| root.join(f)).collect();
     while let Some(folder) = folders.pop() {
         if !folder.exists() {
             continue;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use timeline::{Timeline, TrackKind};
 
-use crate::{device::step_number, job::Input};
+use crate::{device::step_number, job::Input, wall_clock::WallClock};
 
 /// The recordings to join.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -174,13 +174,13 @@ fn processes_with_devices(timeline: &Timeline) -> BTreeSet<u32> {
 
 /// First start and last end of device operations in wall-clock time.
 pub fn device_window(timeline: &Timeline) -> Option<(i64, i64)> {
-    let zero = timeline.wall_clock_zero.unwrap_or(0);
+    let clock = WallClock::of(timeline);
     let on_device: Vec<bool> =
         timeline.tracks.iter().map(|t| matches!(t.kind, TrackKind::Stream { .. })).collect();
     let mut window: Option<(i64, i64)> = None;
-    for span in timeline.spans.iter().filter(|span| on_device[span.track.0 as usize]) {
-        let start = span.start.nanos().saturating_add(zero);
-        let end = span.end().nanos().saturating_add(zero);
+    let spans = &timeline.spans;
+    for id in spans.ids().filter(|&id| on_device[spans.get(id).track.0 as usize]) {
+        let (start, end) = clock.times(id);
         let (first, last) = window.unwrap_or((start, end));
         window = Some((first.min(start), last.max(end)));
     }

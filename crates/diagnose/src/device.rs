@@ -14,6 +14,7 @@ use crate::{
     index::Index,
     interval::Set,
     leaf::Leaf,
+    wall_clock::WallClock,
 };
 
 /// From this many nanoseconds on, host time that nothing marks is a stall rather than issuing.
@@ -131,8 +132,8 @@ impl Device {
 
 /// All devices of a rank's timeline that carried out operations.
 pub fn devices(timeline: &Timeline) -> Vec<Device> {
-    let spans = &timeline.spans;
-    let at = |id: SpanId| wall_clock(timeline, id);
+    let (clock, spans) = (WallClock::of(timeline), &timeline.spans);
+    let at = |id: SpanId| clock.times(id);
     let mut kernel_leaves: HashMap<usize, Leaf> = HashMap::new();
     // Devices are told apart by process too: each process may see one device and call it 0.
     let mut by_device: BTreeMap<(u32, u32), Vec<Operation>> = BTreeMap::new();
@@ -192,18 +193,11 @@ pub fn devices(timeline: &Timeline) -> Vec<Device> {
         .collect()
 }
 
-/// Start and end of a span in nanoseconds of the rank's wall clock.
-pub fn wall_clock(timeline: &Timeline, id: SpanId) -> (i64, i64) {
-    let span = timeline.spans.get(id);
-    let start = span.start.nanos().saturating_add(timeline.wall_clock_zero.unwrap_or(0));
-    (start, start.saturating_add(span.duration.nanos().max(0)))
-}
-
 /// A rank that trains on the host: marked steps, and framework operators on the thread that steps, but no operation of
 /// a device. `None` for any other recording.
 pub fn host_only(timeline: &Timeline) -> Option<Device> {
-    let spans = &timeline.spans;
-    let at = |id: SpanId| wall_clock(timeline, id);
+    let (clock, spans) = (WallClock::of(timeline), &timeline.spans);
+    let at = |id: SpanId| clock.times(id);
     let stepping = spans.ids().find_map(|id| {
         let span = spans.get(id);
         let is_step = span.kind == Kind::Mark && step_number(timeline.name_of(id)).is_some();
@@ -308,7 +302,8 @@ impl Host {
         let mut computing: BTreeMap<i64, i64> = BTreeMap::new();
         for operation in &operations {
             if matches!(operation.work, Work::Compute(_)) {
-                *computing.entry(operation.stream).or_default() += operation.end - operation.start;
+                let time = computing.entry(operation.stream).or_default();
+                *time = time.saturating_add(operation.end - operation.start);
             }
         }
         let busiest = computing.iter().max_by_key(|&(stream, total)| (*total, -*stream));

@@ -14,6 +14,7 @@ use crate::{
     leaf::Account,
     replay::{Outcome, Replay, Unchanged},
     steps::{self, Steps},
+    wall_clock,
 };
 
 /// One input as it was read.
@@ -80,15 +81,22 @@ pub struct Job {
     pub unchanged: Option<Outcome>,
 }
 
-/// A size beyond this is damage, not a job.
-const MOST_RANKS: usize = 1 << 16;
+/// No job has more ranks: a larger number is damage.
+const MOST_RANKS: u32 = 1 << 18;
 
 /// From this relative error on a replay is unusable.
 pub const REPLAY_TOLERANCE: f64 = 0.01;
 
 impl Job {
     /// Joins inputs into a job.
-    pub fn new(inputs: Vec<Input>, unusable: Vec<Unusable>) -> Job {
+    pub fn new(mut inputs: Vec<Input>, unusable: Vec<Unusable>) -> Job {
+        for timeline in inputs.iter_mut().map(|input| &mut input.timeline) {
+            for process in &mut timeline.processes {
+                process.rank = process.rank.filter(|&rank| rank < MOST_RANKS);
+            }
+            let zero = &mut timeline.wall_clock_zero;
+            *zero = zero.map(|zero| zero.clamp(-wall_clock::FARTHEST, wall_clock::FARTHEST));
+        }
         let mut captures = captures::choose(&inputs, captures::device_window);
         let mut participants: Vec<Participant> = captures
             .chosen
@@ -184,7 +192,7 @@ impl Job {
     /// Number of ranks as stated by the job or the largest process group, or as found.
     pub fn world_size(&self) -> u32 {
         let stated = self.facts("job.world_size").find_map(|(_, fact)| match fact.value {
-            FactValue::Int(size) => u32::try_from(size).ok(),
+            FactValue::Int(size) => u32::try_from(size).ok().filter(|&size| size <= MOST_RANKS),
             _ => None,
         });
         let found = self.participants.iter().map(|p| p.rank + 1).max().unwrap_or(0);
@@ -205,8 +213,9 @@ impl Job {
             }
             _ => vec![],
         });
-        let all: BTreeSet<u32> = (0..self.world_size()).take(MOST_RANKS).chain(listed).collect();
-        all.difference(&found).copied().take(MOST_RANKS).collect()
+        let all: BTreeSet<u32> =
+            (0..self.world_size()).take(MOST_RANKS as usize).chain(listed).collect();
+        all.difference(&found).copied().take(MOST_RANKS as usize).collect()
     }
 }
 

@@ -19,3 +19,4 @@ pub mod redact;
 pub mod replay;
 pub mod rules;
 pub mod steps;
+pub mod wall_clock;

@@ -20,6 +20,11 @@ pub trait Reader: Sync {
     /// Short name of the format, as reports show it.
     fn name(&self) -> &'static str;
 
+    /// Names of the formats it tells apart.
+    fn formats(&self) -> Vec<&'static str> {
+        vec![self.name()]
+    }
+
     /// Whether bytes that begin with `head` (up to 64 KiB, decompressed) are of this format.
     fn recognise(&self, head: &[u8]) -> bool;
 

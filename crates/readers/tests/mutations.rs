@@ -1,156 +1,132 @@
-//! Every byte string is a valid input: damaged, cut, joined and enormous forms of real shapes through every reader.
+//! Every byte string is a valid input: for each format that is known, damaged forms of real shapes through its reader.
 //!
-//! `COUNTERPOINT_FUZZ_INPUTS=40000 cargo test --release -p readers --test mutations` runs that many inputs per reader.
+//! `COUNTERPOINT_FUZZ_INPUTS=40000 cargo test -p readers --test mutations` reads that many inputs per format.
 
+mod mutation;
 mod shapes;
 
 use std::{fs, io::Read, path::Path};
 
-use readers::{Input, formats::ALL};
+use mutation::{Numbers, mutated};
+use readers::{Input, ReadError, Reading, formats};
 use shapes::SHAPES;
 
-/// A small deterministic source of numbers (xorshift).
-struct Numbers(u64);
+/// Inputs per format where nothing else is asked for.
+const FEW: usize = 150;
+/// Of the damaged inputs of a format at least this share is still read as it.
+const STILL_READ: f64 = 0.25;
+/// Peak memory of reading, in KiB.
+const MOST_MEMORY: u64 = 1 << 20;
 
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
+fn read(bytes: Vec<u8>) -> Result<Reading, ReadError> {
+    readers::read(Input::from_bytes("input", bytes)?)
 }
 
-/// All shapes: those of the readers' tests, and the inputs of the tests of the rules.
-fn seeds() -> Vec<Vec<u8>> {
-    let mut seeds: Vec<Vec<u8>> = SHAPES.iter().map(|shape| shape.as_bytes().to_vec()).collect();
+/// The format that reads an input and finds something in it.
+fn read_as(bytes: Vec<u8>) -> Option<&'static str> {
+    let reading = read(bytes).ok()?;
+    let found = !reading.timeline.facts.is_empty() || !reading.timeline.spans.is_empty();
+    found.then_some(reading.format)
+}
+
+/// Seeds of a format: its shapes, and those inputs of the rules' tests that it reads.
+fn seeds<'a>(format: &str, rules: &'a [(Option<&'static str>, Vec<u8>)]) -> Vec<&'a [u8]> {
+    let own = SHAPES.iter().filter(|(name, _)| *name == format).map(|(_, bytes)| *bytes);
+    let others = rules.iter().filter(|(name, _)| *name == Some(format));
+    own.chain(others.map(|(_, bytes)| bytes.as_slice())).collect()
+}
+
+fn inputs_of_rules() -> Vec<(Option<&'static str>, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../diagnose/tests/logs");
-    let mut files: Vec<_> = fs::read_dir(folder)
+    let mut folders: Vec<_> = fs::read_dir(folder)
         .expect("the rules' inputs exist")
-        .filter_map(|entry| Some(entry.ok()?.path().join("positive.txt")))
+        .map(|entry| entry.expect("an entry").path())
         .collect();
-    files.sort();
-    seeds.extend(files.iter().map(|path| fs::read(path).expect("an input can be read")));
-    seeds
+    folders.sort();
+    let files = folders.iter().flat_map(|f| [f.join("positive.txt"), f.join("negative.txt")]);
+    files
+        .map(|path| fs::read(path).expect("an input can be read"))
+        .map(|bytes| (read_as(bytes.clone()), bytes))
+        .collect()
 }
 
-const TOKENS: &[&str] = &[
-    "\n",
-    " ",
-    ": ",
-    "|",
-    "[",
-    "]",
-    "(",
-    ")",
-    "{",
-    "\"",
-    "'",
-    ",",
-    "=",
-    "0",
-    "-1",
-    "99999999999999999999",
-    "1e308",
-    "NaN",
-    "\u{0}",
-    "\u{ff}",
-    "é",
-    "B/../",
-    " NCCL INFO ",
-    "NCCL WARN ",
-    "Rank ",
-    "rank ",
-    " of ",
-    "Width x",
-    "0x",
-    "# ",
-    "$ ",
-    "GPU ",
-    "'size': ",
-    "Process ",
-    "4294967296",
-    "18446744073709551616",
-    "\t",
-    "\u{1b}[4m",
-];
-
-/// A seed with some damage.
-fn mutated(seeds: &[Vec<u8>], numbers: &mut Numbers) -> Vec<u8> {
-    let mut bytes = seeds[numbers.below(seeds.len())].clone();
-    for _ in 0..1 + numbers.below(8) {
-        let at = numbers.below(bytes.len() + 1);
-        let end = (at + numbers.below(40)).min(bytes.len());
-        match numbers.below(8) {
-            0 => bytes.truncate(at),
-            1 => drop(bytes.drain(at..end)),
-            2 => {
-                let part = bytes[at..end].to_vec();
-                for _ in 0..1 + numbers.below(20) {
-                    bytes.splice(at..at, part.iter().copied());
-                }
-            }
-            3 if at < bytes.len() => bytes[at] = numbers.next() as u8,
-            4 if at < bytes.len() => bytes[at] ^= 1 << numbers.below(8),
-            5 => {
-                let other = &seeds[numbers.below(seeds.len())];
-                let from = numbers.below(other.len());
-                bytes.splice(at..at, other[from..].iter().copied().take(400));
-            }
-            6 => bytes
-                .splice(at..end, b"7".iter().copied().cycle().take(numbers.below(40)))
-                .for_each(drop),
-            _ => bytes.splice(at..at, TOKENS[numbers.below(TOKENS.len())].bytes()).for_each(drop),
-        }
-    }
-    bytes
+fn inputs_per_format() -> usize {
+    let asked = std::env::var("COUNTERPOINT_FUZZ_INPUTS").ok();
+    asked.and_then(|count| count.parse().ok()).unwrap_or(FEW)
 }
 
 #[test]
-fn no_reader_panics_on_mutated_inputs() {
-    let inputs: usize = std::env::var("COUNTERPOINT_FUZZ_INPUTS")
-        .ok()
-        .and_then(|count| count.parse().ok())
-        .unwrap_or(300);
-    let seeds = seeds();
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
-    for reader in ALL {
-        // Every second input is a damaged one of the reader's own.
-        let own: Vec<Vec<u8>> =
-            seeds.iter().filter(|seed| reader.recognise(seed)).cloned().collect();
+fn every_format_has_shapes_that_it_reads() {
+    for format in formats::names() {
+        assert!(SHAPES.iter().any(|(name, _)| *name == format), "{format} has no shape");
+    }
+    for (format, bytes) in SHAPES {
+        let first = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]);
+        assert_eq!(read_as(bytes.to_vec()), Some(*format), "a shape of {format}: {first}");
+    }
+}
+
+#[test]
+fn no_format_panics_on_mutated_inputs() {
+    let (rules, inputs) = (inputs_of_rules(), inputs_per_format());
+    let all: Vec<&[u8]> = SHAPES.iter().map(|(_, bytes)| *bytes).collect();
+    let mut told = format!("{:<22}{:>9}{:>12}\n", "format", "inputs", "still read");
+    let mut few = vec![];
+    for format in formats::names() {
+        let seeds = seeds(format, &rules);
+        let mut numbers = Numbers::of(format);
+        let mut still = 0;
         for turn in 0..inputs {
-            let from = if turn % 2 == 0 && !own.is_empty() { &own } else { &seeds };
-            let bytes = mutated(from, &mut numbers);
-            if let Ok(input) = Input::from_bytes("input", bytes) {
-                let _ = reader.recognise(input.head());
-                let _ = reader.read(input);
-            }
+            let bytes = mutated(seeds[turn % seeds.len()], &all, &mut numbers);
+            still += usize::from(read_as(bytes) == Some(format));
+        }
+        let share = still as f64 / inputs as f64;
+        told += &format!("{format:<22}{inputs:>9}{:>11.0} %\n", 100.0 * share);
+        if share < STILL_READ {
+            few.push(format);
         }
     }
+    let memory = peak_memory().unwrap_or(0);
+    told += &format!(
+        "{} formats, {} inputs, at most {} MiB\n",
+        formats::names().len(),
+        formats::names().len() * inputs,
+        memory >> 10
+    );
+    assert!(few.is_empty(), "seldom read once damaged: {few:?}\n{told}");
+    assert!(memory <= MOST_MEMORY, "{told}");
+    show(&told);
+}
+
+/// What `cargo test -- --nocapture` shows.
+#[expect(clippy::print_stdout, reason = "figures of the test for the person who runs it")]
+fn show(text: &str) {
+    println!("{text}");
+}
+
+/// Most KiB that the process has held, where the system says so.
+fn peak_memory() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[test]
 fn damaged_forms_of_every_shape_are_read() {
-    for seed in seeds() {
+    for (_, shape) in SHAPES {
         let long: Vec<u8> =
-            seed.iter().copied().filter(|b| *b != b'\n').cycle().take(200_000).collect();
-        let zeros: Vec<u8> =
-            seed.iter().copied().chain([0; 64]).chain(seed.iter().copied()).collect();
+            shape.iter().copied().filter(|b| *b != b'\n').cycle().take(200_000).collect();
         let forms: Vec<Vec<u8>> = vec![
             vec![],
-            seed[..seed.len() / 2].to_vec(),
-            seed.iter().rev().copied().collect(),
-            seed.iter().map(|byte| byte ^ 0x80).collect(),
-            seed.iter().flat_map(|byte| [*byte, b'\r']).collect(),
+            shape[..shape.len() / 2].to_vec(),
+            shape.iter().rev().copied().collect(),
+            shape.iter().map(|byte| byte ^ 0x80).collect(),
+            shape.iter().flat_map(|byte| [*byte, b'\r']).collect(),
             long,
-            zeros,
+            [shape, &[0; 64][..], shape].concat(),
         ];
         for form in forms {
-            for reader in ALL {
+            for reader in formats::ALL {
                 if let Ok(input) = Input::from_bytes("input", form.clone()) {
                     let _ = reader.read(input);
                 }

@@ -171,7 +171,7 @@ impl Timeline {
         let (processes, tracks) = (self.processes.len() as u32, self.tracks.len() as u32);
         let spans = self.spans.len() as u32;
         let shift = match (self.wall_clock_zero, other.wall_clock_zero) {
-            (Some(own), Some(others)) => Duration::from_nanos(others - own),
+            (Some(own), Some(others)) => Time::from_nanos(others) - Time::from_nanos(own),
             (None, Some(others)) if self.spans.is_empty() => {
                 self.wall_clock_zero = Some(others);
                 Duration::ZERO

@@ -72,7 +72,7 @@ impl Run<'_> {
             CallTiming { gap: chained.gap, duration: chained.duration, returns_at_once: false };
         let timing = self.scenario.call(number, host.call, recorded);
         let launches = rank.launches(host.call);
-        let start = host.time.map_or(rank.first_call, |time| time + timing.gap);
+        let start = host.time.map_or(rank.first_call, |time| time.saturating_add(timing.gap));
         let mut duration = timing.duration;
         if let Some(full) = launches.start.checked_sub(QUEUE_DEPTH)
             && !launches.is_empty()
@@ -82,7 +82,7 @@ impl Run<'_> {
                 freed => duration = duration.max(freed - start),
             }
         }
-        let mut end = start + duration;
+        let mut end = start.saturating_add(duration);
         for at in launches {
             self.launched[number][at] = start;
             self.ready.push((number, at));

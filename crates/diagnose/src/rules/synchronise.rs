@@ -3,11 +3,11 @@
 use super::support::{carriers, confidence, milliseconds, saving};
 use crate::{
     classify::Call,
-    device::wall_clock,
     finding::{Evidence, Explanation, Finding, Rule, Severity},
     interval::Set,
     job::Job,
     replay::{CallTiming, Scenario},
+    wall_clock::WallClock,
 };
 
 /// The rule.
@@ -84,6 +84,7 @@ fn find(job: &Job, chosen: &[Vec<bool>], explanation: Explanation) -> Option<Fin
 fn chosen(job: &Job, index: usize, item: bool) -> Vec<bool> {
     let device = &job.participants[index].device;
     let timeline = job.timeline(index);
+    let wall = WallClock::of(timeline);
     let mut open: Vec<(i64, bool)> = vec![];
     let mut ops = device.host_op_spans.iter().copied().peekable();
     device
@@ -91,7 +92,7 @@ fn chosen(job: &Job, index: usize, item: bool) -> Vec<bool> {
         .iter()
         .map(|call| {
             while let Some(&span) = ops.peek() {
-                let (start, end) = wall_clock(timeline, span);
+                let (start, end) = wall.times(span);
                 if start > call.start {
                     break;
                 }

@@ -5,11 +5,12 @@ use timeline::SpanId;
 use super::support::{carriers, confidence, milliseconds, saving};
 use crate::{
     classify::Call,
-    device::{STALL, wall_clock},
+    device::STALL,
     finding::{Evidence, Explanation, Finding, Rule, Severity},
     interval::Set,
     job::Job,
     replay::{CallTiming, Scenario},
+    wall_clock::WallClock,
 };
 
 /// The rule.
@@ -65,9 +66,8 @@ fn is_compiler(name: &str) -> bool {
 fn find(job: &Job, explanation: Explanation, wanted: Wanted, place: &str) -> Option<Finding> {
     let inside: Vec<Set> = (0..job.participants.len())
         .map(|index| {
-            let timeline = job.timeline(index);
-            let chosen = operators(job, index, wanted);
-            Set::union_of(chosen.map(|span| wall_clock(timeline, span)))
+            let wall = WallClock::of(job.timeline(index));
+            Set::union_of(operators(job, index, wanted).map(|span| wall.times(span)))
         })
         .collect();
     let stalls = |index: usize| {
@@ -87,9 +87,9 @@ fn find(job: &Job, explanation: Explanation, wanted: Wanted, place: &str) -> Opt
     );
     for &index in &saving.participants {
         let participant = &job.participants[index];
-        let timeline = job.timeline(index);
+        let wall = WallClock::of(job.timeline(index));
         let longest = operators(job, index, wanted).max_by_key(|&span| {
-            let (start, end) = wall_clock(timeline, span);
+            let (start, end) = wall.times(span);
             end - start
         });
         if let Some(span) = longest {

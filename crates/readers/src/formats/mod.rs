@@ -18,3 +18,9 @@ pub const ALL: &[&dyn Reader] = &[
     &snapshot::Snapshot,
     &text::Text,
 ];
+
+/// Names of all formats, as [`crate::Reading::format`] states them: one for each reader, several for those that cover
+/// several.
+pub fn names() -> Vec<&'static str> {
+    ALL.iter().flat_map(|reader| reader.formats()).collect()
+}

@@ -4,11 +4,7 @@
 
 use std::collections::HashMap;
 
-use diagnose::{
-    device::{Work, wall_clock},
-    diagnosis::Diagnosis,
-    job::Job,
-};
+use diagnose::{device::Work, diagnosis::Diagnosis, job::Job, wall_clock::WallClock};
 use serde_json::{Value, json};
 
 use super::json;
@@ -78,6 +74,7 @@ fn device_tracks(job: &Job, index: usize, names: &mut Names, tracks: &mut Vec<Va
     let first_step = reference.host_steps.first().map_or(0, |step| step.start);
     let origin = reference.operations.first().map_or(first_step, |first| first.start);
     let relative = |time: i64| clock.reference(time) - origin;
+    let zero = zero.saturating_sub(clock.offset).saturating_sub(origin);
     let inside: Vec<_> = participant
         .device
         .operations
@@ -112,7 +109,7 @@ fn device_tracks(job: &Job, index: usize, names: &mut Names, tracks: &mut Vec<Va
         tracks.push(json!({
             "name": format!("rank {} stream {stream}", participant.rank),
             "file": file,
-            "zero": zero - clock.offset - origin,
+            "zero": zero,
             "spans": spans,
         }));
     }
@@ -131,14 +128,14 @@ fn device_tracks(job: &Job, index: usize, names: &mut Names, tracks: &mut Vec<Va
         tracks.push(json!({
             "name": format!("rank {} host", participant.rank),
             "file": file,
-            "zero": zero - clock.offset - origin,
+            "zero": zero,
             "spans": calls,
         }));
     }
     if job.is_host_only() {
-        let device = &participant.device;
+        let (device, wall) = (&participant.device, WallClock::of(timeline));
         let operators = device.host_op_spans.iter().map(|&span| {
-            let (start, end) = wall_clock(timeline, span);
+            let (start, end) = wall.times(span);
             (start, end, 0, timeline.name_of(span))
         });
         let loader = device.loader.intervals().iter().map(|&(s, e)| (s, e, 3, "data loader"));
@@ -155,7 +152,7 @@ fn device_tracks(job: &Job, index: usize, names: &mut Names, tracks: &mut Vec<Va
         tracks.push(json!({
             "name": format!("rank {} host", participant.rank),
             "file": file,
-            "zero": zero - clock.offset - origin,
+            "zero": zero,
             "spans": spans,
         }));
     }

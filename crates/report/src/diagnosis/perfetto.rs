@@ -46,7 +46,7 @@ fn joined(job: &Job, diagnosis: &Diagnosis) -> Timeline {
         let kind = TrackKind::Thread { thread: number as i64 };
         let track = all.track(process, kind, &format!("{}: {}", finding.id, finding.title));
         let mut add = |name: &str, start: i64, end: i64| {
-            let length = Duration::from_nanos((end - start).max(0));
+            let length = Duration::from_nanos(end.saturating_sub(start).max(0));
             all.add(track, Kind::Mark, name, Time::from_nanos(start), length);
         };
         let mut cited = false;
@@ -56,7 +56,11 @@ fn joined(job: &Job, diagnosis: &Diagnosis) -> Timeline {
             let Some((input, offset)) = found else { continue };
             let own = job.inputs[*input].timeline.wall_clock_zero.unwrap_or(0);
             let shift = own - offset - zero;
-            add(&evidence.text, span.start_ns + shift, span.end_ns + shift);
+            add(
+                &evidence.text,
+                span.start_ns.saturating_add(shift),
+                span.end_ns.saturating_add(shift),
+            );
             cited = true;
         }
         // What is not in single spans holds for all counted steps.

@@ -104,6 +104,10 @@ impl Reader for Text {
         "text"
     }
 
+    fn formats(&self) -> Vec<&'static str> {
+        GRAMMARS.iter().map(|make| make().name()).collect()
+    }
+
     fn recognise(&self, head: &[u8]) -> bool {
         // Text holds no zero bytes and few other control characters.
         let control = |byte: &&u8| **byte < 9 || (**byte > 13 && **byte < 27);

@@ -65,7 +65,7 @@ impl Grammar for SmiTable {
             .split_whitespace()
             .find(|word| word.ends_with('C') && word[..word.len() - 1].parse::<f64>().is_ok());
         state("temperature_c", celsius.and_then(leading_number));
-        if let Some((power, limit)) = cells[0].split_once('/') {
+        if let Some((power, limit)) = cells[0].rsplit_once('/') {
             let power = power.split_whitespace().last().and_then(leading_number);
             state("power_w", power);
             state("power_limit_w", leading_number(limit));

@@ -20,7 +20,8 @@ fn is_link(cell: &str) -> bool {
 
 fn is_node(cell: &str) -> bool {
     ["GPU", "NIC", "mlx5_", "mlx4_", "bnxt_re", "irdma"].iter().any(|start| {
-        cell.strip_prefix(start).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        let number = cell.strip_prefix(start).filter(|rest| !rest.is_empty());
+        number.is_some_and(|number| number.chars().all(|c| c.is_ascii_digit()))
     })
 }
 

@@ -147,11 +147,13 @@ fn number_near(text: &str, unit: &str) -> Option<f64> {
         let digits: String = text.chars().filter(|c| *c != ',').collect();
         digits.parse::<f64>().ok()
     };
-    if let Some(number) = number_before(text, unit).and_then(parse) {
+    let rest = text.split_once(unit)?.1.trim_start();
+    if !rest.starts_with([':', '='])
+        && let Some(number) = number_before(text, unit).and_then(parse)
+    {
         return Some(number);
     }
-    let rest =
-        text.split_once(unit)?.1.trim_start().trim_start_matches([':', '=', '|']).trim_start();
+    let rest = rest.trim_start_matches([':', '=', '|']).trim_start();
     let end =
         rest.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ',')).unwrap_or(rest.len());
     parse(rest[..end].trim_end_matches([',', '.']))

@@ -317,10 +317,10 @@ pub fn bytes(text: &str) -> Option<i64> {
     let unit = text[end..].trim_start();
     let scale: f64 = match unit.split(|c: char| !c.is_ascii_alphabetic()).next()? {
         "B" | "bytes" | "" => 1.0,
-        "KiB" | "KB" | "K" | "kB" | "k" => 1024.0,
-        "MiB" | "MB" | "M" => 1_048_576.0,
-        "GiB" | "GB" | "G" => 1_073_741_824.0,
-        "TiB" | "TB" | "T" => 1_099_511_627_776.0,
+        "KiB" | "Ki" | "KB" | "K" | "kB" | "k" => 1024.0,
+        "MiB" | "Mi" | "MB" | "M" => 1_048_576.0,
+        "GiB" | "Gi" | "GB" | "G" => 1_073_741_824.0,
+        "TiB" | "Ti" | "TB" | "T" => 1_099_511_627_776.0,
         _ => return None,
     };
     let bytes = number * scale;
