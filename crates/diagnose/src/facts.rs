@@ -101,6 +101,15 @@ impl<'a> Row<'a> {
         Found { input: self.name.input, fact }.number()
     }
 
+    /// The text under a key.
+    pub fn text(&self, key: &str) -> Option<&'a str> {
+        let fact = self.facts.iter().find(|fact| fact.key == key)?;
+        match &fact.value {
+            FactValue::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// Keys and numbers of the row.
     pub fn numbers(&self) -> impl Iterator<Item = (&'a str, f64)> + use<'a> {
         let input = self.name.input;

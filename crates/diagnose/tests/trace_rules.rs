@@ -357,3 +357,66 @@ fn stages_that_wait_for_one_another_are_a_bubble() {
     assert!(ids(&found).contains(&"parallel.pipeline_bubble"), "{:?}", ids(&found));
     assert!(!ids(&job(2, waiting(200))).contains(&"parallel.pipeline_bubble"));
 }
+
+/// A step in which each product is followed by another kernel of this name and length.
+fn with_each(name: &'static str, length: i64) -> Vec<Act> {
+    let also = |act: Act| match act {
+        Act::Kernel(GEMM, _) => vec![act, Act::Kernel(name, length)],
+        other => vec![other],
+    };
+    healthy().into_iter().flat_map(also).collect()
+}
+
+#[test]
+fn conversions_between_layouts_are_found_and_priced() {
+    let name = "void cudnn::ops::nchwToNhwcKernel<__nv_bfloat16, __nv_bfloat16, float>(cudnn::ops::nchw2nhwc_params_t)";
+    let healthy = job(2, |_| healthy());
+    check(job(2, |_| with_each(name, 60)), &healthy, "layout.transposes", &[0, 1]);
+    assert!(ids(&job(2, |_| with_each(name, 1))).is_empty());
+    assert!(ids(&job(2, |_| with_each("sm90_xmma_fprop_nhwckrsc_nhwc", 60))).is_empty());
+}
+
+#[test]
+fn kernels_for_unaligned_extents_are_found() {
+    for (name, found) in [
+        ("cutlass_75_wmma_tensorop_bf16_s161616gemm_bf16_32x32_32x1_nt_align1", true),
+        ("cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align2", true),
+        ("void nhwcAddPaddingKernel<__nv_bfloat16, __nv_bfloat16, float, true>(int)", true),
+        ("volta_fp16_sgemm_fp16_128x32_nn", true),
+        ("cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_nn_align8", false),
+        ("cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4", false),
+        ("cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1", false),
+    ] {
+        let unaligned = job(2, |_| with_each(name, 60));
+        let expected: &[&str] = if found { &["math.unaligned_dims"] } else { &[] };
+        assert_eq!(ids(&unaligned), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_general_algorithm_is_found_where_no_search_was_asked_for() {
+    let (general, fast) =
+        ("void implicit_convolve_sgemm<float, float, 1024>(int)", "sm90_xmma_fprop_nhwckrsc_nhwc");
+    let found = |benchmark: Option<i64>, other: &'static str| {
+        let mut scene = Scene::new(2);
+        for _ in 0..5 {
+            scene.step(|_| {
+                let mut acts = with_each(general, 60);
+                acts.push(Act::Kernel(other, 100));
+                acts
+            });
+        }
+        let mut inputs = scene.inputs();
+        for input in &mut inputs {
+            if let Some(benchmark) = benchmark {
+                input.timeline.fact(Some(0), "torch.cudnn_benchmark", benchmark);
+            }
+        }
+        ids(&Job::new(inputs, vec![])).contains(&"cudnn.benchmark_off")
+    };
+    assert!(found(Some(0), fast));
+    // With the search, without a word of it, and where all convolutions are of that kind.
+    assert!(!found(Some(1), fast));
+    assert!(!found(None, fast));
+    assert!(!found(Some(0), general));
+}

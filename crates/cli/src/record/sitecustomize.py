@@ -154,6 +154,7 @@ def _start():
         if torch is not None and hasattr(torch, "version"):
             facts["torch.version"] = str(torch.__version__)
             facts["torch.threads"] = torch.get_num_threads()
+            facts["torch.cudnn_benchmark"] = int(torch.backends.cudnn.benchmark)
             if torch.version.cuda:
                 facts["cuda.version"] = str(torch.version.cuda)
             if torch.cuda.is_available() and torch.cuda.is_initialized():

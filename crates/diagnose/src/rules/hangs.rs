@@ -1,7 +1,8 @@
-//! Jobs that stand still: `hang.uneven_inputs`, `hang.collective_mismatch`, `hang.rank_busy_elsewhere`.
+//! Jobs that stand still: `hang.uneven_inputs`, `hang.collective_mismatch`, `hang.rank_busy_elsewhere`,
+//! `hang.torch270_nonblocking`.
 
 use crate::{
-    facts::{Found, all, quote, rows},
+    facts::{Found, all, quote, rows, texts},
     finding::{Confidence, Explanation, Finding, Rule, Severity},
     job::Job,
 };
@@ -41,14 +42,25 @@ const BUSY: Explanation = Explanation {
     refuted_by: "the missing rank also standing in the same collective",
 };
 
+const NONBLOCKING: Explanation = Explanation {
+    id: "hang.torch270_nonblocking",
+    layer: "framework",
+    what: "PyTorch 2.7.0 drives NCCL 2.26 without blocking, which now and then hangs.",
+    why: "With device_id given to init_process_group, 2.7.0 creates communicators in NCCL's non-blocking mode; in NCCL 2.26 \
+          calls of that mode can wait for one another for ever. Another run of the same program may pass.",
+    remedy: "PyTorch 2.7.1 or later, which creates blocking communicators again; until then \
+             TORCH_NCCL_USE_COMM_NONBLOCKING=0, or no device_id",
+    refuted_by: "the hang staying with TORCH_NCCL_USE_COMM_NONBLOCKING=0",
+};
+
 impl Rule for Hangs {
     fn explanations(&self) -> &'static [Explanation] {
-        &[UNEVEN, MISMATCH, BUSY]
+        &[UNEVEN, MISMATCH, BUSY, NONBLOCKING]
     }
 
     fn check(&self, job: &Job) -> Vec<Finding> {
-        let found = mismatch(job).or_else(|| desynchronised(job)).or_else(|| busy(job));
-        found.into_iter().collect()
+        let by_ranks = mismatch(job).or_else(|| desynchronised(job)).or_else(|| busy(job));
+        by_ranks.or_else(|| nonblocking(job)).into_iter().collect()
     }
 }
 
@@ -172,4 +184,39 @@ fn busy(job: &Job) -> Option<Finding> {
     quote(job, &mut finding, out.iter().map(|out| &out.found), 3);
     finding.ranks = missing;
     Some(finding)
+}
+
+/// All ranks stand in the same collective, and the versions are those that are known for it.
+fn nonblocking(job: &Job) -> Option<Finding> {
+    let mut torch = texts(job, "torch.version", |version| is_release(version, "2.7.0"));
+    torch.extend(texts(job, "package.torch.version", |version| is_release(version, "2.7.0")));
+    let nccl = all(job, "nccl.version");
+    let affected: Vec<Found> =
+        nccl.iter().filter(|found| found.text().starts_with("2.26.")).copied().collect();
+    let blocking = texts(job, "env", |set| set == "TORCH_NCCL_USE_COMM_NONBLOCKING=0");
+    let mut hangs = all(job, "watchdog.operation");
+    hangs.extend(all(job, "transcript.stopped"));
+    if torch.is_empty() || hangs.is_empty() || !blocking.is_empty() {
+        return None;
+    }
+    // The release brings NCCL 2.26 along; another one excludes the cause.
+    if affected.is_empty() && !nccl.is_empty() {
+        return None;
+    }
+    let title =
+        "all ranks wait in one collective under PyTorch 2.7.0, whose non-blocking NCCL hangs";
+    let mut finding = NONBLOCKING.finding(Severity::Failure, title);
+    quote(job, &mut finding, &torch, 1);
+    quote(job, &mut finding, &affected, 1);
+    quote(job, &mut finding, &hangs, 2);
+    let on = texts(job, "env", |set| set == "TORCH_NCCL_USE_COMM_NONBLOCKING=1");
+    quote(job, &mut finding, &on, 1);
+    finding.confidence = if on.is_empty() { Confidence::Medium } else { Confidence::High };
+    finding.remedy.setting = Some("TORCH_NCCL_USE_COMM_NONBLOCKING=0".to_owned());
+    Some(finding)
+}
+
+/// `2.7.0` and its builds such as `2.7.0+cu126`.
+fn is_release(version: &str, release: &str) -> bool {
+    version.split('+').next() == Some(release)
 }

@@ -1,5 +1,6 @@
 //! The rules, one file each, and the list of them.
 
+mod algorithms;
 mod allocator;
 mod benchmarks;
 mod binding;
@@ -11,7 +12,9 @@ mod copies;
 mod distributed;
 mod hangs;
 mod host_stall;
+mod kernels;
 mod launch;
+mod layout;
 mod loader;
 mod memory;
 mod messages;
@@ -40,6 +43,7 @@ use crate::finding::Rule;
 
 /// All rules.
 pub const ALL: &[&dyn Rule] = &[
+    &algorithms::Algorithms,
     &allocator::Allocator,
     &benchmarks::Benchmarks,
     &binding::Binding,
@@ -51,7 +55,9 @@ pub const ALL: &[&dyn Rule] = &[
     &distributed::Distributed,
     &hangs::Hangs,
     &host_stall::HostStall,
+    &kernels::Kernels,
     &launch::Launch,
+    &layout::Layout,
     &loader::Loader,
     &memory::Memory,
     &nccl_settings::NcclSettings,
@@ -96,6 +102,7 @@ pub const REPLACED_BY: &[(&str, &[&str])] = &[
     ("copy.pageable_blocking", &["rank.blocking_checkpoint"]),
     ("copy.not_overlapped", &["copy.volume_bound"]),
     ("comm.not_overlapped", &["comm.volume_bound"]),
+    ("nvswitch.fabric_manager", &["nvswitch.fabric_manager_version"]),
 ];
 
 /// Causes, and those of other sources that are quoted beside them where both concern a rank: what may be behind.

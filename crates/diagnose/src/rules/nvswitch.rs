@@ -1,4 +1,5 @@
-//! `nvswitch.fabric_manager` and `nvlink.link_errors`: the links between GPUs and who sets them up.
+//! `nvswitch.fabric_manager`, `nvswitch.fabric_manager_version` and `nvlink.link_errors`: the links between GPUs and who
+//! sets them up.
 
 use crate::{
     facts::{Found, all, between, quote, texts},
@@ -21,6 +22,16 @@ const FABRIC_MANAGER: Explanation = Explanation {
     refuted_by: "systemctl showing it active with the driver's version and nvidia-smi -q showing fabric state Completed",
 };
 
+const FABRIC_MANAGER_VERSION: Explanation = Explanation {
+    id: "nvswitch.fabric_manager_version",
+    layer: "CUDA runtime/driver",
+    what: "The fabric manager is of another version than the driver.",
+    why: "It refuses to start with any version but its own driver's; without it CUDA does not start on NVSwitch machines. \
+          An update of one of the two packages is enough.",
+    remedy: "install the fabric manager of exactly the driver's version and hold both packages together",
+    refuted_by: "nvidia-smi and nv-fabricmanager --version showing one version",
+};
+
 const LINK_ERRORS: Explanation = Explanation {
     id: "nvlink.link_errors",
     layer: "hardware/network",
@@ -32,22 +43,26 @@ const LINK_ERRORS: Explanation = Explanation {
 
 impl Rule for Nvswitch {
     fn explanations(&self) -> &'static [Explanation] {
-        &[FABRIC_MANAGER, LINK_ERRORS]
+        &[FABRIC_MANAGER, FABRIC_MANAGER_VERSION, LINK_ERRORS]
     }
 
     fn check(&self, job: &Job) -> Vec<Finding> {
-        [fabric_manager, link_errors].iter().filter_map(|check| check(job)).collect()
+        let checks = [fabric_manager, fabric_manager_version, link_errors];
+        checks.iter().filter_map(|check| check(job)).collect()
     }
 }
 
+/// States of the service that are not active.
+fn stopped(job: &Job) -> Vec<Found<'_>> {
+    let states = between(job, "service.", ".state").into_iter();
+    let down = states.filter(|(name, state)| {
+        name.contains("fabricmanager") && !state.text().starts_with("active")
+    });
+    down.map(|(_, state)| state).collect()
+}
+
 fn fabric_manager(job: &Job) -> Option<Finding> {
-    let down: Vec<Found> = between(job, "service.", ".state")
-        .into_iter()
-        .filter(|(name, found)| {
-            name.contains("fabricmanager") && !found.text().starts_with("active")
-        })
-        .map(|(_, found)| found)
-        .collect();
+    let down = stopped(job);
     let failures = ["test.failure", "traceback.exception", "nccl.warning", "nccl.error.last"];
     let said = |wanted: &dyn Fn(&str) -> bool| -> Vec<Found> {
         failures.iter().flat_map(|key| texts(job, key, wanted)).collect()
@@ -85,6 +100,43 @@ fn fabric_manager(job: &Job) -> Option<Finding> {
     quote(job, &mut finding, &available, 1);
     finding.confidence = if down.is_empty() { Confidence::Medium } else { Confidence::High };
     finding.remedy.setting = Some("systemctl restart nvidia-fabricmanager".to_owned());
+    Some(finding)
+}
+
+fn fabric_manager_version(job: &Job) -> Option<Finding> {
+    let mut managers = all(job, "fabric_manager.version");
+    let packages = between(job, "package.", ".version").into_iter();
+    let packages = packages.filter(|(name, _)| {
+        name.contains("nvidia-fabricmanager") || name.contains("nvidia-fabric-manager")
+    });
+    managers.extend(packages.map(|(_, version)| version));
+    let drivers = all(job, "driver.version");
+    // Of the same host: of the same input, or the only version there is.
+    let of_host = |manager: &Found| -> Option<Found> {
+        let own = drivers.iter().find(|driver| driver.input == manager.input);
+        let only = drivers.first().filter(|first| drivers.iter().all(|d| d.text() == first.text()));
+        own.or(only).copied()
+    };
+    // `550.54.15-1` of a package is version 550.54.15.
+    let number =
+        |version: &Found<'_>| version.text().split(['-', '~', '+']).next().map(str::to_owned);
+    let differing = managers.iter().find_map(|manager| {
+        let driver = of_host(manager)?;
+        (number(manager) != number(&driver)).then_some((*manager, driver))
+    });
+    let (manager, driver) = differing?;
+    let failed = !stopped(job).is_empty() || manager.fact.key == "fabric_manager.version";
+    let title = format!(
+        "the fabric manager is of version {}, the driver of {}",
+        number(&manager).unwrap_or_default(),
+        driver.text()
+    );
+    let severity = if failed { Severity::Failure } else { Severity::Slow };
+    let mut finding = FABRIC_MANAGER_VERSION.finding(severity, title);
+    quote(job, &mut finding, [&manager, &driver], 2);
+    quote(job, &mut finding, &stopped(job), 1);
+    finding.confidence = if failed { Confidence::High } else { Confidence::Medium };
+    finding.remedy.setting = Some(format!("nvidia-fabricmanager={}", driver.text()));
     Some(finding)
 }
 

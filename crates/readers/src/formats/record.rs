@@ -2,7 +2,7 @@
 //!
 //! Yields every key under `facts` as it stands: job.world_size, job.backend, process.local_rank, process.affinity,
 //! process.affinity_count, host.processors, limits.memlock_kb, limits.open_files, limits.stack_kb, python.version, torch.version,
-//! cuda.version, device.N.name, memory.peak_bytes. Knows the shape of the file; not what wrote it.
+//! torch.cudnn_benchmark, cuda.version, device.N.name, memory.peak_bytes. Knows the shape of the file; not what wrote it.
 
 use std::io::Read;
 

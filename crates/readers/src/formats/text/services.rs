@@ -1,8 +1,9 @@
-//! `systemctl status`. Facts of the run: `service.NAME.state` ("inactive (dead)", "active (running)").
+//! `systemctl status`. Facts of the run: `service.NAME.state` ("inactive (dead)", "active (running)"); where the fabric
+//! manager's own log refuses the driver, `fabric_manager.version` and `driver.version`.
 
 use timeline::Line;
 
-use super::{Context, Grammar};
+use super::{Context, Grammar, support::between};
 
 /// The grammar.
 #[derive(Debug, Default)]
@@ -27,6 +28,14 @@ impl Grammar for Services {
         if trimmed.starts_with("Unit ") && trimmed.contains("could not be found") {
             let name = trimmed.split_whitespace().nth(1).unwrap_or("").trim_end_matches(".service");
             context.fact(None, &format!("service.{name}.state"), "not found", line);
+            return true;
+        }
+        // `fabric manager NVIDIA GPU driver interface version A don't match with driver version B. Please update`
+        if let Some((own, driver)) = between(trimmed, "driver interface version ", ". ")
+            .and_then(|rest| rest.split_once(" don't match with driver version "))
+        {
+            context.fact(None, "fabric_manager.version", own, line);
+            context.fact(None, "driver.version", driver, line);
             return true;
         }
         let Some(name) = &self.name else { return false };

@@ -1,5 +1,7 @@
 //! What rules share: cost by replay with and without the other ranks, marks of a host's chain. Knows no cause.
 
+pub mod chosen;
+
 use std::collections::BTreeSet;
 
 use super::communication::bus_bandwidth;

@@ -1,0 +1,75 @@
+//! Some operations of each device, chosen by what they are and what they are called: when they run, the longest of
+//! them, and the job in which they take less. Knows no cause.
+
+use crate::{device::Operation, finding::Evidence, interval::Set, job::Job, replay::Scenario};
+
+/// For each participant, whether each of its device's operations is chosen.
+#[derive(Clone, Debug)]
+pub struct Chosen(Vec<Vec<bool>>);
+
+impl Chosen {
+    /// The operations of this kind whose name is wanted.
+    pub fn of(job: &Job, is: impl Fn(&Operation) -> bool, wanted: impl Fn(&str) -> bool) -> Chosen {
+        let of_device = |index: usize| {
+            let timeline = job.timeline(index);
+            let names: Vec<bool> = timeline.names.iter().map(&wanted).collect();
+            let named = |o: &Operation| names[timeline.spans.get(o.span).name.index()];
+            let operations = &job.participants[index].device.operations;
+            operations.iter().map(|o| is(o) && named(o)).collect()
+        };
+        Chosen((0..job.participants.len()).map(of_device).collect())
+    }
+
+    /// Whether an operation of a participant is chosen.
+    pub fn contains(&self, participant: usize, operation: usize) -> bool {
+        self.0[participant][operation]
+    }
+
+    /// The chosen operations of a participant.
+    pub fn operations<'a>(
+        &'a self,
+        job: &'a Job,
+        participant: usize,
+    ) -> impl Iterator<Item = &'a Operation> + Clone {
+        let operations = &job.participants[participant].device.operations;
+        operations.iter().zip(&self.0[participant]).filter(|(_, own)| **own).map(|(o, _)| o)
+    }
+
+    /// When a participant's chosen operations run.
+    pub fn time(&self, job: &Job, participant: usize) -> Set {
+        Set::union_of(self.operations(job, participant).map(|o| (o.start, o.end)))
+    }
+
+    /// The longest chosen operation of each of these participants, with what to say of it.
+    pub fn longest(
+        &self,
+        job: &Job,
+        participants: &[usize],
+        text: impl Fn(&Operation) -> String,
+    ) -> Vec<Evidence> {
+        let of_participant = |&index: &usize| {
+            let participant = &job.participants[index];
+            let longest = self.operations(job, index).max_by_key(|o| o.end - o.start)?;
+            let text = format!("rank {}: {}", participant.rank, text(longest));
+            Some(Evidence::span(job, participant.input, longest.span, text))
+        };
+        participants.iter().filter_map(of_participant).collect()
+    }
+}
+
+/// The job in which chosen operations take no time.
+#[derive(Clone, Debug)]
+pub struct Without<'a> {
+    /// The operations.
+    pub chosen: &'a Chosen,
+    /// On which participants.
+    pub ranks: Vec<usize>,
+}
+
+impl Scenario for Without<'_> {
+    fn operation(&self, participant: usize, operation: usize, recorded: i64) -> i64 {
+        let taken =
+            self.ranks.contains(&participant) && self.chosen.contains(participant, operation);
+        if taken { 0 } else { recorded }
+    }
+}
