@@ -268,33 +268,37 @@ impl Host {
         threads: &[TrackId],
     ) -> Device {
         let spans = &timeline.spans;
-        let own = |kind: Kind| {
-            spans.ids().filter(move |&id| {
-                let span = spans.get(id);
-                span.kind == kind && threads.contains(&span.track)
-            })
-        };
+        let (mut calls, mut host_op_spans) = (vec![], vec![]);
         let mut classes: HashMap<usize, Call> = HashMap::new();
-        let mut calls = Vec::with_capacity(own(Kind::Call).count());
-        calls.extend(own(Kind::Call).map(|id| {
-            let name = spans.get(id).name;
-            let class = *classes
-                .entry(name.index())
-                .or_insert_with(|| classify::call(timeline.names.text(name)));
-            let (start, end) = at(id);
-            HostCall { start, end, span: id, class }
-        }));
-        let place = |call: &HostCall| (call.start, call.end, call.span);
-        calls.sort_unstable_by_key(place);
+        for id in spans.ids() {
+            let span = spans.get(id);
+            if !threads.contains(&span.track) {
+                continue;
+            }
+            match span.kind {
+                Kind::Call => {
+                    let class = *classes
+                        .entry(span.name.index())
+                        .or_insert_with(|| classify::call(timeline.names.text(span.name)));
+                    let (start, end) = at(id);
+                    calls.push(HostCall { start, end, span: id, class });
+                }
+                Kind::HostOp => host_op_spans.push(id),
+                _ => {}
+            }
+        }
+        calls.shrink_to_fit();
+        host_op_spans.shrink_to_fit();
+        let key = |call: &HostCall| (call.start, call.end, call.span);
+        calls.sort_unstable_by_key(key);
         for operation in &mut operations {
             operation.launch = spans.launcher(operation.span).and_then(|id| {
                 let (start, end) = at(id);
-                Index::new(calls.binary_search_by_key(&(start, end, id), place).ok()?)
+                Index::new(calls.binary_search_by_key(&(start, end, id), key).ok()?)
             });
         }
         operations.sort_unstable_by_key(|o| (o.start, o.end, o.span));
-        let mut host_op_spans = Vec::with_capacity(own(Kind::HostOp).count());
-        host_op_spans.extend(own(Kind::HostOp));
+        operations.shrink_to_fit();
         host_op_spans.sort_by_key(|&id| {
             let (start, end) = at(id);
             (start, Reverse(end))

@@ -2,7 +2,7 @@
 //!
 //! Knows operations' positions; nothing of times.
 
-use super::Op;
+use super::rank::Op;
 
 /// The followers of all operations of a rank, one list behind the other: 4 bytes for each operation and 4 for each
 /// follower.

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     finding::{Confidence, Cost, CostBy, Evidence, Explanation, Finding, Rule, Severity},
+    index::Index,
     job::Job,
     leaf::Leaf,
     replay::Scenario,
@@ -93,20 +94,15 @@ fn volume(job: &Job) -> Option<Finding> {
 }
 
 fn tiny(job: &Job) -> Option<Finding> {
-    let small = job.clock.matched.iter().filter(|m| m.bytes < SMALL);
+    let small = |matched: Index| job.clock.matched[matched.get()].bytes < SMALL;
     let all: Vec<usize> = (0..job.participants.len()).collect();
     let mut evidence = vec![];
     for (index, participant) in job.participants.iter().enumerate() {
         let Some((start, end)) = job.accounted[index].steps.window() else { continue };
         let steps = job.accounted[index].steps.counted.len().max(1);
-        let operations = &participant.device.operations;
-        let count = small
-            .clone()
-            .flat_map(|m| &m.members)
-            .filter(|(owner, operation)| {
-                let begins = operations.get(*operation).map_or(i64::MIN, |o| o.start);
-                *owner == index && start <= begins && begins < end
-            })
+        let operations = participant.device.operations.iter();
+        let count = operations
+            .filter(|o| o.matched.is_some_and(small) && start <= o.start && o.start < end)
             .count();
         if count < MANY * steps {
             continue;

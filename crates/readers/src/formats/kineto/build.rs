@@ -142,7 +142,8 @@ fn detail(event: &Event<'_>) -> Option<Detail> {
 pub struct Builder {
     timeline: Timeline,
     tracks: HashMap<(u32, bool, i64, i64), TrackId>,
-    launches: HashMap<i64, SpanId>,
+    /// Calls and the operations they launched, by correlation.
+    launches: Vec<(i64, SpanId)>,
     launched: Vec<(i64, SpanId)>,
     thread_names: Vec<(i64, i64, String)>,
     host_processes: HashMap<i64, u64>,
@@ -201,7 +202,7 @@ impl Builder {
             });
             if span.correlation > 0 {
                 if kind == Kind::Call {
-                    self.launches.insert(span.correlation, id);
+                    self.launches.push((span.correlation, id));
                 } else if on_device && kind != Kind::Wait {
                     self.launched.push((span.correlation, id));
                 }
@@ -271,13 +272,24 @@ impl Builder {
         track
     }
 
-    /// The timeline, with launches linked and the file's metadata as facts.
-    pub fn finish(mut self, metadata: &Metadata) -> Timeline {
+    /// Links operations to the last call of their correlation.
+    fn link(&mut self) {
+        let mut launches = std::mem::take(&mut self.launches);
+        // Nearly in order as recorded.
+        launches.sort();
         for (correlation, id) in std::mem::take(&mut self.launched) {
-            if let Some(&call) = self.launches.get(&correlation) {
+            let end = launches.partition_point(|(known, _)| *known <= correlation);
+            if let Some(&(known, call)) = launches[..end].last()
+                && known == correlation
+            {
                 self.timeline.spans.set_launcher(id, call);
             }
         }
+    }
+
+    /// The timeline, with launches linked and the file's metadata as facts.
+    pub fn finish(mut self, metadata: &Metadata) -> Timeline {
+        self.link();
         let mut timeline = self.timeline;
         timeline.spans.shrink_to_fit();
         if timeline.processes.is_empty() {
