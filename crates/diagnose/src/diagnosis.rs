@@ -7,7 +7,7 @@ use crate::{
     job::Job,
     joining,
     leaf::{Account, Leaf},
-    rules,
+    rules::{self, SLOWED_BY_RECORDING},
 };
 
 /// What bounds the job.
@@ -147,6 +147,9 @@ fn sentence(job: &Job, account: &Account, findings: &[Finding]) -> String {
             job.mean_step() / 1e6,
             100.0 * account.compute() as f64 / total as f64
         );
+    }
+    if let Some(finding) = findings.iter().find(|finding| finding.id == SLOWED_BY_RECORDING.id) {
+        return format!("Nothing above 2 % is lost to waiting: {}.", finding.title);
     }
     // Gaps between queued operations are no waiting that a person could end.
     let gaps = [Leaf::GapGraph, Leaf::GapShort, Leaf::GapLong];

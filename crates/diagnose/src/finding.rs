@@ -114,7 +114,7 @@ impl Evidence {
                 Evidence { file, line: Some(source.number), span: None, text: source.text.clone() }
             }
             None => {
-                let text = format!("{} = {:?}", fact.key, fact.value);
+                let text = format!("{} = {}", fact.key, fact.value);
                 Evidence { file, line: None, span: None, text }
             }
         }

@@ -104,23 +104,67 @@ fn hosts_that_stall_together_are_not_late() {
     check(job(2, stalling), &job(2, |_| healthy()), "cpu.host_stall", &[0, 1]);
 }
 
+/// A rank whose host spends so many microseconds between two kernels of 20.
+fn issuing(gap: i64) -> impl Fn(u32) -> Vec<Act> {
+    move |_| {
+        let mut acts = vec![];
+        for kernel in 0..200 {
+            acts.push(Act::Kernel(GEMM, 20));
+            acts.push(Act::Inside("aten::mul", gap));
+            if kernel == 100 {
+                acts.push(Act::AllReduce(BUCKET, 110));
+            }
+        }
+        acts.push(Act::Join);
+        acts
+    }
+}
+
 #[test]
 fn a_host_that_issues_slowly_bounds_the_step() {
-    let slow = |gap: i64| {
-        move |_: u32| {
-            let mut acts = vec![];
-            for kernel in 0..200 {
-                acts.push(Act::Kernel(GEMM, 20));
-                acts.push(Act::Inside("aten::mul", gap));
-                if kernel == 100 {
-                    acts.push(Act::AllReduce(BUCKET, 110));
-                }
-            }
-            acts.push(Act::Join);
+    check(job(2, issuing(150)), &job(2, issuing(1)), "cpu.launch_bound", &[0, 1]);
+}
+
+#[test]
+fn a_loader_is_no_launch() {
+    let starved = |wait: i64| {
+        move |rank: u32| {
+            let mut acts = vec![Act::Loader(wait)];
+            acts.extend(issuing(30)(rank));
             acts
         }
     };
-    check(job(2, slow(150)), &job(2, slow(1)), "cpu.launch_bound", &[0, 1]);
+    let diagnosis =
+        check(job(1, starved(60_000)), &job(1, starved(1)), "data.loader_starved", &[0]);
+    let launch = diagnosis.findings.iter().find(|finding| finding.id == "cpu.launch_bound");
+    assert!(
+        launch.and_then(|finding| finding.cost).is_none_or(|cost| cost.high < 6.0),
+        "{launch:?}"
+    );
+}
+
+#[test]
+fn what_the_recording_adds_is_no_loss_of_the_job() {
+    let (recorded, without) = (job(2, issuing(150)), job(2, issuing(1)));
+    let timed = |unrecorded: f64| {
+        let mut job = job(2, issuing(150));
+        job.inputs[0].timeline.fact(Some(0), "steps.unrecorded_ns", unrecorded as i64);
+        diagnose(&job)
+    };
+    // The device's own pace without recording: nothing is lost.
+    let diagnosis = timed(without.mean_step());
+    let ids: Vec<&str> = diagnosis.findings.iter().map(|finding| finding.id).collect();
+    assert_eq!(ids, ["recording.slows_host"]);
+    assert!(
+        diagnosis.sentence.contains("only the recording makes the device wait"),
+        "{diagnosis:?}"
+    );
+    // Half of what is lost is lost without recording too.
+    let half = recorded.mean_step().midpoint(without.mean_step());
+    let (whole, halved) = (&diagnose(&recorded).findings[0], &timed(half).findings[0]);
+    assert_eq!((whole.id, halved.id), ("cpu.launch_bound", "cpu.launch_bound"));
+    let cost = |finding: &diagnose::finding::Finding| finding.cost.expect("a cost").estimate;
+    assert!((0.4..0.6).contains(&(cost(halved) / cost(whole))), "{halved:?}");
 }
 
 #[test]

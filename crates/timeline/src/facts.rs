@@ -70,6 +70,16 @@ pub enum FactValue {
     Text(String),
 }
 
+impl std::fmt::Display for FactValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            FactValue::Int(value) => write!(f, "{value}"),
+            FactValue::Float(value) => write!(f, "{value}"),
+            FactValue::Text(text) => f.write_str(text),
+        }
+    }
+}
+
 impl From<i64> for FactValue {
     fn from(value: i64) -> FactValue {
         FactValue::Int(value)

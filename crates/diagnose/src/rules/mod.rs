@@ -37,6 +37,7 @@ mod uneven;
 mod versions;
 
 pub use communication::{bus_bandwidth, expected_bandwidth};
+pub(crate) use launch::SLOWED_BY_RECORDING;
 pub(crate) use support::milliseconds;
 
 use crate::finding::Rule;
