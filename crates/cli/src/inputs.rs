@@ -102,7 +102,7 @@ fn one(path: &Path, bytes: &Arc<AtomicU64>) -> Result<Input, Unusable> {
 
 /// Whether bytes begin a report of ours.
 pub fn is_document(head: &[u8]) -> bool {
-    let start = String::from_utf8_lossy(&head[..head.len().min(100)]);
+    let start = String::from_utf8_lossy(&head[..head.len().min(200)]);
     let schemas = ["diagnosis", "comparison", "scaling", "experiment", "page", "joined"];
     start.trim_start().starts_with(['{', '<'])
         && schemas.iter().any(|schema| start.contains(&format!("\"counterpoint.{schema}/")))

@@ -205,6 +205,73 @@ fn only_nothing_readable_is_an_error() {
 }
 
 #[test]
+fn what_cannot_be_written_or_read_is_one_line() {
+    let place = Place::new();
+    place.record("run", &starved());
+    fs::create_dir(place.path("empty")).expect("creates");
+    for index in 0..300 {
+        place.file(&format!("junk/f{index}.txt"), "nothing");
+    }
+    place.file("new\nline\u{1b}[31m.txt", "nothing");
+    for (arguments, line) in [
+        (
+            &["run", "--html", "none/page.html"][..],
+            "--html none/page.html: its folder does not exist",
+        ),
+        (&["run", "--html", "run"], "--html run: a folder, expected the name of a file"),
+        (
+            &["run", "--perfetto", "-"],
+            "--perfetto -: expected the name of a file; text and --json go to standard output",
+        ),
+        (
+            &["run", "--html", "x", "--perfetto", "x"],
+            "--perfetto x: an input or another output already, and would be written over",
+        ),
+        (
+            &["run/r0.json", "--perfetto", "run/../run/r0.json"],
+            "--perfetto run/../run/r0.json: an input or another output already, and would be written over",
+        ),
+        (&["empty"], "empty: no file inside"),
+        (&["junk"], "junk/f0.txt and 299 more: not recognised: text of no known format"),
+        (
+            &["new\nline\u{1b}[31m.txt"],
+            "new line [31m.txt: not recognised: text of no known format",
+        ),
+    ] {
+        let (out, err) = place.ends(&[&["diagnose"], arguments].concat(), 2);
+        assert_eq!((out.as_str(), err), ("", format!("error: {line}\n")));
+    }
+    // Reports of ours beside the recordings are no recordings.
+    let outputs = ["--html", "run/page.html", "--perfetto", "run/joined.json", "--json"];
+    let (document, _) = place.ends(&[&["diagnose", "run"], &outputs[..]].concat(), 0);
+    place.file("run/saved.json", &document);
+    let (text, _) = place.ends(&["diagnose", "run"], 0);
+    let told = "Read: 2 kineto\nLeft out: joined.json and 2 more (not recognised: a report of counterpoint";
+    assert!(text.contains(told), "{text}");
+}
+
+#[test]
+fn lines_keep_to_the_columns() {
+    let place = Place::new();
+    place.record("run", &starved());
+    place.file(
+        "run/long.log",
+        &format!(
+            "gpu-a7:700:712 [0] init.cc:1 NCCL WARN {}\n",
+            "Connection \u{1b}[31mrefused ".repeat(40)
+        ),
+    );
+    for columns in ["40", "80", "100", "200"] {
+        let (text, _) = place.ends(&["diagnose", "run", "--width", columns], 0);
+        let most = columns.parse().expect("a number");
+        for line in text.lines() {
+            assert!(line.chars().count() <= most, "{columns}: {line}");
+        }
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+}
+
+#[test]
 fn explanations_are_listed_and_the_nearest_id_is_named() {
     let place = Place::new();
     let (list, _) = place.ends(&["explain"], 0);

@@ -81,7 +81,7 @@ pub fn rank_list(ranks: &[u32]) -> String {
     let mut parts: Vec<(u32, u32)> = vec![];
     for &rank in ranks {
         match parts.last_mut() {
-            Some((_, last)) if rank == *last + 1 => *last = rank,
+            Some((_, last)) if rank.checked_sub(1) == Some(*last) => *last = rank,
             _ => parts.push((rank, rank)),
         }
     }
