@@ -5,6 +5,7 @@ mod condition;
 mod failure;
 pub mod folder;
 mod inputs;
+mod launchers;
 pub mod model;
 mod nearest;
 mod output;

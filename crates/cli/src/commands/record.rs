@@ -3,16 +3,19 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File},
+    fs,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
 };
 
 use anyhow::{Context, Result};
-use train::weights;
 
-use crate::{failure::Mistake, output};
+use crate::{
+    failure::Mistake,
+    launchers::{self, Place},
+    output,
+};
 
 /// Arguments of `counterpoint record`.
 #[derive(clap::Args)]
@@ -42,77 +45,50 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
-/// What is imported before the job in every Python process.
-const HOOK: &str = include_str!("../record/sitecustomize.py");
-
-/// Folder of [`HOOK`] inside the recording; hidden, so that a diagnosis passes it by.
+/// Folder of [`FILES`] inside the recording; hidden, so that a diagnosis passes it by.
 const HOOK_FOLDER: &str = ".hook";
 
-/// Commands whose output is kept once per host: `(file, program, arguments)`.
-const ONCE: &[(&str, &str, &[&str])] = &[
-    ("limits", "cat", &["/proc/self/limits"]),
-    ("kernel", "cat", &["/proc/cmdline"]),
-    ("mounts", "df", &["-k", "/dev/shm", "/tmp"]),
-    ("topology", "nvidia-smi", &["topo", "-m"]),
-    ("devices", "nvidia-smi", &["-q"]),
-    ("infiniband", "ibv_devinfo", &["-v"]),
+/// What Python imports before the job in every process, and what describes a host beside the job.
+const FILES: &[(&str, &str)] = &[
+    ("sitecustomize.py", include_str!("../record/sitecustomize.py")),
+    ("host.sh", include_str!("../record/host.sh")),
 ];
-
-/// What nvidia-smi is asked once a second.
-const ASKED: &str = "timestamp,index,name,utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw,\
-                     clocks.sm,clocks.max.sm,clocks_throttle_reasons.active";
 
 /// Becomes the job; returns only where that fails.
 ///
 /// # Errors
 /// A folder that cannot be written, a command that cannot be started.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let place =
-        variable(&["SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"]);
-    let folder = arguments.out.clone().unwrap_or_else(|| default_folder(place.is_some()));
-    let hook = folder.join(HOOK_FOLDER);
-    let created = fs::create_dir_all(&hook);
-    created.map_err(|error| Mistake(format!("{}: cannot create: {error}", folder.display())))?;
-    let folder = folder.canonicalize().with_context(|| folder.display().to_string())?;
-    let hook = folder.join(HOOK_FOLDER);
-    // Ranks that begin together write the same bytes, each under a name of its own.
-    let own = hook.join(format!("{}.py", std::process::id()));
-    weights::write_text(&own, HOOK)?;
-    let shared = hook.join("sitecustomize.py");
-    if let Err(error) = fs::rename(&own, &shared)
-        && !shared.exists()
-    {
-        return Err(error).with_context(|| shared.display().to_string());
+    let place = launchers::place();
+    let folder = arguments.out.clone().unwrap_or_else(|| default_folder(place.as_ref()));
+    let folder = prepare(&folder)
+        .map_err(|error| Mistake(format!("{}: cannot be written: {error}", folder.display())))?;
+    if place.as_ref().is_none_or(|place| place.local_rank.unwrap_or(0) == 0) {
+        describe_host(&folder);
     }
-
-    let local =
-        variable(&["SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK"]);
-    if local.as_deref().is_none_or(|local| local == "0") {
-        watch_host(&folder);
-    }
-    if place.as_deref().is_none_or(|rank| rank == "0") {
+    if place.is_none_or(|place| place.rank == 0) {
         output::say(&format!("counterpoint record: counterpoint diagnose {}", folder.display()));
+        if let Some(why) = launchers::obstacle(&arguments.command) {
+            output::say(&format!("counterpoint record: {why}"));
+        }
     }
     let (program, rest) = arguments.command.split_first().context("clap asks for a command")?;
+    let environment = environment(&folder, arguments);
+    let names: Vec<&str> = environment.iter().map(|(name, _)| *name).collect();
+    let addition = launchers::handing_on(&arguments.command, &names);
     let mut job = Command::new(program);
-    job.args(rest);
-    for (name, value) in environment(&folder, &hook, arguments) {
-        job.env(name, value);
-    }
+    job.args(addition.words).args(rest);
+    job.envs(environment).envs(addition.variable);
     // The job takes this process over: its signals, output and exit status are untouched.
     let error = job.exec();
     Err(Mistake(format!("{}: cannot start: {error}", program.to_string_lossy())).into())
 }
 
-fn variable(names: &[&str]) -> Option<String> {
-    names.iter().find_map(|name| std::env::var(name).ok())
-}
-
-fn default_folder(is_rank: bool) -> PathBuf {
+fn default_folder(place: Option<&Place>) -> PathBuf {
     let base = "counterpoint-record";
-    if is_rank {
+    if let Some(place) = place {
         // Ranks that begin apart must find the same folder.
-        let job = variable(&["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"]);
+        let job = place.job.as_ref();
         return PathBuf::from(job.map_or(base.to_owned(), |job| format!("{base}-{job}")));
     }
     let mut folder = PathBuf::from(base);
@@ -125,8 +101,8 @@ fn default_folder(is_rank: bool) -> PathBuf {
 }
 
 /// What the job's environment gains; what is set already stays.
-fn environment(folder: &Path, hook: &Path, arguments: &Arguments) -> Vec<(&'static str, OsString)> {
-    let mut path = hook.as_os_str().to_owned();
+fn environment(folder: &Path, arguments: &Arguments) -> Vec<(&'static str, OsString)> {
+    let mut path = folder.join(HOOK_FOLDER).into_os_string();
     if let Some(old) = std::env::var_os("PYTHONPATH").filter(|old| !old.is_empty()) {
         path.push(":");
         path.push(old);
@@ -149,44 +125,32 @@ fn environment(folder: &Path, hook: &Path, arguments: &Arguments) -> Vec<(&'stat
     all
 }
 
-/// Starts what describes the host, beside the job. A program that is not there is left out.
-fn watch_host(folder: &Path) {
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = host.trim().split('.').next().unwrap_or("").to_owned();
-    let file = |what: &str, ending: &str| {
-        folder.join(format!("{what}.{host}.{}.{ending}", std::process::id()))
-    };
-    for (what, program, arguments) in ONCE {
-        if is_there(program) {
-            let line = format!("{program} {}", arguments.join(" "));
-            // A driver that hangs must not hold the file for ever.
-            background(&file(what, "txt"), &format!("timeout 20 sh -c '{line}'"));
+/// Creates the folder with [`FILES`] inside; yields its full path. Ranks that begin together write the same bytes, each
+/// under a name of its own.
+fn prepare(folder: &Path) -> std::io::Result<PathBuf> {
+    let hook = folder.join(HOOK_FOLDER);
+    fs::create_dir_all(&hook)?;
+    for (name, text) in FILES {
+        let own = hook.join(format!(".{name}.{}", std::process::id()));
+        let written = fs::write(&own, text).and_then(|()| fs::rename(&own, hook.join(name)));
+        if let Err(error) = written {
+            let _ = fs::remove_file(&own);
+            // A rank of the same process id on another host was faster.
+            if !hook.join(name).exists() {
+                return Err(error);
+            }
         }
     }
-    if is_there("nvidia-smi") {
-        // The process id stays the same when the job takes this process over; the watcher ends with it.
-        let job = std::process::id();
-        let script = format!(
-            "nvidia-smi --query-gpu={ASKED} --format=csv -l 1 & w=$!; \
-             while kill -0 {job} && kill -0 $w; do sleep 1; done; kill $w"
-        );
-        background(&file("use", "csv"), &script);
-    }
+    folder.canonicalize()
 }
 
-fn is_there(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-}
-
-/// Runs a script whose parent is not the job, so that the job never sees it as a child of its own.
-fn background(file: &Path, script: &str) {
-    let Ok(out) = File::create(file) else { return };
+/// Starts `host.sh` with a parent that ends at once, so that the job never sees it as a child of its own. Its process id
+/// stays the same when the job takes this process over.
+fn describe_host(folder: &Path) {
+    let script = folder.join(HOOK_FOLDER).join("host.sh");
     let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("({script}) 2>/dev/null &")]);
-    let ended = shell.stdin(Stdio::null()).stdout(out).stderr(Stdio::null()).status();
-    if ended.is_err() {
-        // A host without a shell is described by its ranks alone.
-        let _ = fs::remove_file(file);
-    }
+    shell.args(["-c", "sh \"$0\" \"$1\" \"$2\" &"]).arg(script).arg(folder);
+    shell.arg(std::process::id().to_string());
+    // A host without a shell is described by its ranks alone.
+    let _ = shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
 }

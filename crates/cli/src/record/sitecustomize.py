@@ -14,8 +14,7 @@ def _chain():
     import importlib.machinery
     import importlib.util
 
-    own = os.path.dirname(os.path.abspath(__file__))
-    elsewhere = [entry for entry in sys.path if os.path.abspath(entry or ".") != own]
+    elsewhere = [entry for entry in sys.path if os.path.abspath(entry or ".") not in sys._counterpoint_record]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", elsewhere)
     if spec is None or spec.loader is None:
         return
@@ -44,8 +43,26 @@ def _start():
     steps = number("COUNTERPOINT_RECORD_STEPS", 5)
     warmup = number("COUNTERPOINT_RECORD_WARMUP", 3)
     host = socket.gethostname().split(".")[0]
-    rank_names = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
-    size_names = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS")
+    # Variables that launchers set: rank, ranks, rank and ranks on the host. The innermost launcher comes first; Slurm sets
+    # a rank in a batch script too, but the number of tasks of a step only where srun started the process.
+    launchers = (
+        ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+        ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
+        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
+    )
+    launcher_names = (
+        ("TORCHELASTIC_RUN_ID", "torchrun"),
+        ("OMPI_COMM_WORLD_SIZE", "mpirun"),
+        ("PMI_RANK", "mpiexec"),
+        ("MV2_COMM_WORLD_SIZE", "mpirun"),
+        ("SLURM_STEP_NUM_TASKS", "srun"),
+    )
+    # A launcher written in Python is not a rank, whatever started it.
+    launching = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed")
+    words = getattr(sys, "orig_argv", sys.argv)[:4]
+    is_launcher = any(os.path.basename(word) in launching for word in words)
     said = []
 
     def say(text):
@@ -68,12 +85,13 @@ def _start():
 
         return inner
 
-    def first_number(names):
-        for name in names:
-            value = os.environ.get(name, "")
-            if value.isdigit():
-                return int(value)
-        return None
+    def placed():
+        """Rank, ranks, rank on the host, ranks on the host, as the launcher says; None where it does not."""
+        for names in () if is_launcher else launchers:
+            values = [os.environ.get(name, "") for name in names]
+            if values[0].isdigit() and values[1].isdigit():
+                return [int(value) if value.isdigit() else None for value in values]
+        return [None] * 4
 
     def distributed():
         torch = sys.modules.get("torch")
@@ -85,20 +103,35 @@ def _start():
     def rank_and_size():
         group = distributed()
         if group is not None:
-            return group.get_rank(), group.get_world_size()
-        return first_number(rank_names), first_number(size_names)
+            # Remembered: a job that ends well has destroyed its group before its last words.
+            state.grouped = group.get_rank(), group.get_world_size()
+        return state.grouped or tuple(placed()[:2])
 
     def file_name(rank, ending):
         who = "rank%d" % rank if rank is not None else "process"
         return os.path.join(folder, "%s.%s.%d.%s" % (who, host, os.getpid(), ending))
 
+    def whole_or_not_at_all(path, fill):
+        # Hidden, so that a diagnosis passes by what is not finished; the ending stays, it chooses the compression.
+        temporary = os.path.join(folder, ".partial." + os.path.basename(path))
+        try:
+            fill(temporary)
+            os.replace(temporary, path)
+        except BaseException:
+            try:
+                os.unlink(temporary)
+            except OSError:
+                pass
+            raise
+
     def write(path, text):
-        temporary = path + ".partial"
-        with open(temporary, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        def fill(temporary):
+            with open(temporary, "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+
+        whole_or_not_at_all(path, fill)
 
     def ranges(numbers):
         parts = []
@@ -109,17 +142,30 @@ def _start():
                 parts.append([value, value])
         return ",".join("%d" % a if a == b else "%d-%d" % (a, b) for a, b in parts)
 
+    def cores(processors):
+        """Physical cores among logical processors."""
+        siblings = set()
+        for processor in processors:
+            try:
+                with open("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list" % processor) as file:
+                    siblings.add(file.read())
+            except OSError:
+                siblings.add(processor)
+        return len(siblings)
+
     class State:
         pid = os.getpid()
         profile = None
         ours = False  # the profiler calls are this file's
         left_alone = False
         done = False
-        optimizer = None
+        seen = set()  # what has stepped since the last step ended
         count = 0
         step_range = None
         collection = None
         facts = {}
+        facts_path = None
+        grouped = None  # rank and ranks of the process group
         undo = []  # gives the job's own functions back once nothing more is recorded
 
     state = State()
@@ -131,16 +177,21 @@ def _start():
         facts = state.facts
         if size is not None:
             facts["job.world_size"] = size
-        local = first_number(("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"))
+        _, _, local, local_size = placed()
         if local is not None:
             facts["process.local_rank"] = local
+        if local_size is not None:
+            facts["process.local_size"] = local_size
+        started_by = [name for variable, name in launcher_names if variable in os.environ]
+        if started_by and not is_launcher:
+            facts["job.launcher"] = started_by[0]
         facts["process.command"] = " ".join(getattr(sys, "orig_argv", sys.argv)[:4])[:200]
         facts["python.version"] = sys.version.split()[0]
-        facts["host.processors"] = os.cpu_count() or 0
         if hasattr(os, "sched_getaffinity"):
             allowed = os.sched_getaffinity(0)
             facts["process.affinity"] = ranges(allowed)
-            facts["process.affinity_count"] = len(allowed)
+            facts["binding.cores"] = cores(allowed)
+            facts["binding.machine_cores"] = cores(range(os.cpu_count() or 0))
         try:
             import resource
 
@@ -166,15 +217,40 @@ def _start():
             group = distributed()
             if group is not None:
                 facts["job.backend"] = group.get_backend()
+        if "torch.optim.optimizer" in sys.modules and not state.done:
+            facts["record.steps_seen"] = state.count
         document = {"schema": "counterpoint.record/1", "rank": rank, "host": host, "pid": os.getpid(), "facts": facts}
-        write(file_name(rank, "facts.json"), json.dumps(document) + "\n")
+        path = file_name(rank, "facts.json")
+        write(path, json.dumps(document) + "\n")
+        if state.facts_path not in (None, path):
+            # The process group gave another rank than the launcher.
+            os.unlink(state.facts_path)
+        state.facts_path = path
+
+    @guarded
+    def describe_host():
+        """Where no `counterpoint record` runs on this host, the first process here starts what describes it."""
+        script = os.path.join(folder, ".hook", "host.sh")
+        if os.path.exists(os.path.join(folder, ".hook", "claim.%s" % host)) or not os.path.exists(script):
+            return
+        import subprocess
+
+        # Its parent must not be the job, which may wait for all of its children.
+        line = ["sh", "-c", 'sh "$0" "$1" "$2" &', script, folder, str(os.getpid())]
+        nothing = subprocess.DEVNULL
+        subprocess.call(line, stdin=nothing, stdout=nothing, stderr=nothing)
 
     # One file of facts for the job's first process, and one for each process that a launcher made a rank.
     owner = os.environ.get("COUNTERPOINT_RECORD_OWNER")
-    own_rank = first_number(rank_names)
+    own_rank = placed()[0]
     if owner is None or (own_rank is not None and owner != "rank %d" % own_rank):
         os.environ["COUNTERPOINT_RECORD_OWNER"] = "rank %d" % own_rank if own_rank is not None else "first"
         write_facts()
+        describe_host()
+
+    def recording():
+        """Whether this process is being recorded; a child that was forked off meanwhile is not."""
+        return state.profile is not None and os.getpid() == state.pid
 
     def marked(name):
         """A range in the trace, entered by the caller."""
@@ -184,7 +260,7 @@ def _start():
 
     @guarded
     def on_collection(phase, information):
-        if state.profile is None or os.getpid() != state.pid:
+        if not recording():
             return
         if phase == "start":
             state.collection = marked("counterpoint.gc")
@@ -194,6 +270,7 @@ def _start():
 
     def begin():
         from torch.profiler import ProfilerActivity, profile
+        import multiprocessing.util
         import torch
 
         activities = [ProfilerActivity.CPU]
@@ -217,17 +294,28 @@ def _start():
         finally:
             state.ours = False
         gc.callbacks.append(on_collection)
+        # A child of multiprocessing ends without the handlers of atexit.
+        multiprocessing.util.Finalize(None, at_exit, exitpriority=0)
 
-    def end():
+    def close_step():
+        if state.step_range is not None:
+            state.step_range.__exit__(None, None, None)
+            state.step_range = None
+
+    def release():
+        """Gives the job its own functions back; yields the profiler where one ran."""
         own, state.profile = state.profile, None
-        state.done = True
         while state.undo:
             state.undo.pop()()
         if on_collection in gc.callbacks:
             gc.callbacks.remove(on_collection)
-        if state.step_range is not None:
-            state.step_range.__exit__(None, None, None)
-            state.step_range = None
+        if own is not None:
+            close_step()
+        return own
+
+    def end():
+        state.done = True
+        own = release()
         if own is None:
             return
         state.ours = True
@@ -237,10 +325,7 @@ def _start():
             if rank is not None and distributed() is None:
                 document = {"backend": "none", "rank": rank, "world_size": size or rank + 1}
                 own.add_metadata_json("distributedInfo", json.dumps(document))
-            path = file_name(rank, "trace.json.gz")
-            temporary = os.path.join(folder, ".partial.%s" % os.path.basename(path))
-            own.export_chrome_trace(temporary)
-            os.replace(temporary, path)
+            whole_or_not_at_all(file_name(rank, "trace.json.gz"), own.export_chrome_trace)
         finally:
             state.ours = False
         write_facts()
@@ -251,20 +336,22 @@ def _start():
             return
         if os.getpid() != state.pid:
             # A child that was forked off: its parent's counts are not its own.
-            state.pid, state.profile, state.optimizer, state.count, state.step_range = os.getpid(), None, None, 0, None
-        if state.optimizer is None:
-            state.optimizer = id(optimizer)
-        if id(optimizer) != state.optimizer:
-            # Several optimizers take turns within one step: the first one counts.
+            state.pid, state.profile, state.count, state.step_range = os.getpid(), None, 0, None
+            state.seen, state.facts_path, state.grouped = set(), None, None
+        # A step ends where an optimizer comes round again with the same parameters: several optimizers take turns
+        # within one step, and sharded ones step once per group of parameters.
+        first = next((id(one) for group in optimizer.param_groups for one in group["params"]), None)
+        key = (id(optimizer), first)
+        if state.seen and key not in state.seen:
+            state.seen.add(key)
             return
+        state.seen = {key}
         state.count += 1
         if state.count < warmup:
             return
         if state.count == warmup:
             begin()
-        if state.step_range is not None:
-            state.step_range.__exit__(None, None, None)
-            state.step_range = None
+        close_step()
         # The first and last recorded step are at the edge and count for little.
         if state.count >= warmup + steps + 2:
             end()
@@ -273,26 +360,32 @@ def _start():
 
     @guarded
     def at_exit():
-        if os.getpid() == state.pid and state.profile is not None:
-            end()
+        if os.getpid() != state.pid:
+            return
+        if recording():
+            torch = sys.modules["torch"]
+            if getattr(sys, "last_value", None) is not None and torch.cuda.is_initialized():
+                # Ending the profile waits for the device, which may wait for a rank that is gone.
+                release()
+                say("the job failed within the recorded steps: no trace of this process")
+            else:
+                end()
+        elif 0 < state.count < warmup and not state.left_alone:
+            ends = state.count, warmup
+            say("the job ended at step %d, and recording begins after step %d: no trace; see --warmup" % ends)
+        if state.facts_path is not None:
+            write_facts()
 
     atexit.register(at_exit)
 
     def leave_alone(what):
-        if state.left_alone:
+        if state.left_alone or state.done:
             return
         state.left_alone = True
-        while state.undo:
-            state.undo.pop()()
         say("%s: the job is left alone; hand its own traces to counterpoint diagnose" % what)
-        if state.profile is not None:
-            # Two profilers cannot run at once: ours gives way.
-            own, state.profile = state.profile, None
-            if state.step_range is not None:
-                state.step_range.__exit__(None, None, None)
-                state.step_range = None
-            if on_collection in gc.callbacks:
-                gc.callbacks.remove(on_collection)
+        # Two profilers cannot run at once: ours gives way.
+        own = release()
+        if own is not None:
             state.ours = True
             try:
                 own.stop()
@@ -313,7 +406,7 @@ def _start():
         original = base.__next__
 
         def __next__(self):
-            if state.profile is None:
+            if not recording():
                 return original(self)
             mark = marked("counterpoint.data")
             try:
@@ -328,7 +421,7 @@ def _start():
         original = module.save
 
         def save(*arguments, **named):
-            if state.profile is None:
+            if not recording():
                 return original(*arguments, **named)
             mark = marked("counterpoint.save")
             try:
@@ -386,11 +479,17 @@ def _start():
             spec.loader.exec_module = exec_module
             return spec
 
+    for name in [name for name in hooks if name in sys.modules]:
+        guarded(hooks.pop(name))(sys.modules[name])
     sys.meta_path.insert(0, Finder)
 
 
+# One `counterpoint record` inside another chains this file to its like: the first one records, each is passed by once.
+sys._counterpoint_record = getattr(sys, "_counterpoint_record", [])
+sys._counterpoint_record.append(os.path.dirname(os.path.abspath(__file__)))
 try:
-    _start()
+    if len(sys._counterpoint_record) == 1:
+        _start()
 except Exception as error:
     try:
         sys.stderr.write("counterpoint record: %s: %s; the job goes on\n" % (type(error).__name__, error))
