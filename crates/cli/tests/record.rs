@@ -6,6 +6,7 @@
 use std::{
     fs,
     net::TcpListener,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
 };
@@ -147,4 +148,200 @@ fn any_command_keeps_its_status_and_an_existing_sitecustomize_runs() {
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("error: no-such-program: cannot start: "), "{text}");
+}
+
+#[test]
+fn steps_are_marked_whatever_the_loop_and_status_and_output_stay() {
+    let Some(python) = python_with_torch() else { return };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/record/loops.py");
+    let folder = tempfile::tempdir().expect("a folder");
+    // Loop, status, what it prints, what standard error holds, steps counted by the diagnosis.
+    let table = [
+        ("plain", 0, "done\n", "", 5),
+        ("alternating", 0, "done\n", "", 5),
+        ("accumulating", 0, "done\n", "", 5),
+        ("by group", 0, "done\n", "", 5),
+        ("short", 0, "done\n", "", 2),
+        ("forked", 0, "", "", 2),
+        ("failing", 1, "", "ValueError: bad batch\n", 2),
+        ("too short", 0, "done\n", "ended at step 2, and recording begins after step 3", 0),
+    ];
+    for (name, status, printed, said, steps) in table {
+        let mut command = counterpoint();
+        command.args(["record", "--out", name, "--"]).arg(&python).arg(&script).arg(name);
+        let output = command.current_dir(folder.path()).output().expect("starts");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{name}: {text}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), printed, "{name}");
+        assert!(text.contains(said) && !text.contains("the job goes on"), "{name}: {text}");
+        let diagnosed = counterpoint()
+            .args(["diagnose", name, "--json"])
+            .current_dir(folder.path())
+            .output()
+            .expect("starts");
+        let document: Value = serde_json::from_slice(&diagnosed.stdout).expect("JSON");
+        assert_eq!(document["steps"]["counted"], steps, "{name}: {}", document["steps"]);
+    }
+}
+
+#[test]
+fn launchers_hand_the_environment_on_or_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for program in ["mpirun", "srun", "docker", "torchrun", "python3"] {
+        let path = folder.path().join(program);
+        let text = "#!/bin/sh\nprintf '%s\\n' \"$*\"\n[ -z \"$OMPI_MCA_mca_base_env_list\" ] || echo list\n";
+        fs::write(&path, text).expect("writes");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("is allowed");
+    }
+    let names = [
+        "PYTHONPATH",
+        "COUNTERPOINT_RECORD",
+        "COUNTERPOINT_RECORD_STEPS",
+        "COUNTERPOINT_RECORD_WARMUP",
+        "NCCL_DEBUG",
+        "NCCL_DEBUG_FILE",
+        "KINETO_LOG_LEVEL",
+    ];
+    let added = |names: &[&str]| names.iter().map(|name| format!("-x {name} ")).collect::<String>();
+    // Command, what it is started with, what stands in the way of recording.
+    let table = [
+        ("torchrun train.py", "train.py\n".to_owned(), ""),
+        ("mpirun -n 2 train", "-n 2 train\nlist\n".to_owned(), ""),
+        ("mpirun -x A -n 2 train", format!("{}-x A -n 2 train\n", added(&names)), ""),
+        (
+            "mpirun -x PYTHONPATH=p -x NCCL_DEBUG train",
+            format!(
+                "{}{}-x PYTHONPATH=p -x NCCL_DEBUG train\n",
+                added(&names[1..4]),
+                added(&names[5..])
+            ),
+            "-x PYTHONPATH=p hides what is imported before the job, so no step is recorded: put counterpoint record \
+             behind mpirun",
+        ),
+        ("srun --export=ALL,A=1 train", "--export=ALL,A=1 train\n".to_owned(), ""),
+        (
+            "srun --export=NONE train",
+            "--export=NONE train\n".to_owned(),
+            "srun --export=NONE does not hand the environment on",
+        ),
+        (
+            "docker run i train",
+            "run i train\n".to_owned(),
+            "docker starts the job in an environment of its own",
+        ),
+        (
+            "python3 -W ignore::ImportWarning -m pkg -I",
+            "-W ignore::ImportWarning -m pkg -I\n".to_owned(),
+            "",
+        ),
+        (
+            "python3 -u -I train.py",
+            "-u -I train.py\n".to_owned(),
+            "python3 -I imports nothing before the job",
+        ),
+        (
+            "torchrun python3 -BS t.py",
+            "python3 -BS t.py\n".to_owned(),
+            "python3 -BS imports nothing",
+        ),
+    ];
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").expect("a path"));
+    for (command, started, obstacle) in table {
+        let output = counterpoint()
+            .args(["record", "--out", "run", "--"])
+            .args(command.split(' '))
+            .current_dir(folder.path())
+            .env("PATH", &path)
+            .env_remove("PYTHONPATH")
+            .output()
+            .expect("starts");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), started, "{command}: {text}");
+        assert_eq!(text.contains("no step is recorded"), !obstacle.is_empty(), "{command}: {text}");
+        assert!(text.contains(obstacle), "{command}: {text}");
+    }
+}
+
+#[test]
+fn ranks_of_one_job_share_a_folder_and_jobs_do_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let slurm = |rank, step| {
+        [
+            ("SLURM_PROCID", rank),
+            ("SLURM_STEP_NUM_TASKS", "2"),
+            ("SLURM_LOCALID", rank),
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_STEP_ID", step),
+        ]
+        .to_vec()
+    };
+    let mpi = |rank| {
+        [
+            ("OMPI_COMM_WORLD_RANK", rank),
+            ("OMPI_COMM_WORLD_SIZE", "2"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", rank),
+            ("PMIX_NAMESPACE", "99"),
+            // The rank of the batch script that mpirun was typed in.
+            ("SLURM_PROCID", "0"),
+        ]
+        .to_vec()
+    };
+    // Environment, folder, file of facts, whether it says where to look.
+    let table = [
+        (slurm("0", "0"), "counterpoint-record-7.0", "rank0", true),
+        (slurm("1", "0"), "counterpoint-record-7.0", "rank1", false),
+        (slurm("0", "1"), "counterpoint-record-7.1", "rank0", true),
+        (mpi("0"), "counterpoint-record-99", "rank0", true),
+        (mpi("1"), "counterpoint-record-99", "rank1", false),
+        (
+            vec![("SLURM_PROCID", "0"), ("SLURM_JOB_ID", "7")],
+            "counterpoint-record",
+            "process",
+            true,
+        ),
+        (
+            vec![("SLURM_PROCID", "0"), ("SLURM_JOB_ID", "7")],
+            "counterpoint-record-2",
+            "process",
+            true,
+        ),
+    ];
+    for (environment, place, file, says) in table {
+        let output = counterpoint()
+            .args(["record", "--", "python3", "-c", ""])
+            .current_dir(folder.path())
+            .envs(environment)
+            .output()
+            .expect("starts");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{place}: {text}");
+        assert_eq!(text.contains("counterpoint diagnose"), says, "{place}: {text}");
+        let facts = fs::read_dir(folder.path().join(place)).expect("a folder").any(|entry| {
+            let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
+            name.starts_with(&format!("{file}.")) && name.ends_with(".facts.json")
+        });
+        assert!(facts, "{place}: {file}");
+    }
+}
+
+#[test]
+fn one_recording_inside_another_and_a_folder_that_cannot_be_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = |arguments: &[&str]| {
+        let mut command = counterpoint();
+        command.args(arguments).current_dir(folder.path()).output().expect("starts")
+    };
+    let own = env!("CARGO_BIN_EXE_counterpoint");
+    let inner = [own, "record", "--out", "two", "--", "python3", "-c", "print(1)"];
+    let output = run(&[&["record", "--out", "one", "--"][..], &inner].concat());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n", "{text}");
+    assert_eq!(text.lines().count(), 2, "{text}");
+
+    fs::write(folder.path().join("file"), "").expect("writes");
+    let output = run(&["record", "--out", "file", "--", "python3", "-c", "print(1)"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.starts_with("error: file: cannot be written: "), "{text}");
 }
