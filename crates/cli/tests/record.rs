@@ -46,7 +46,8 @@ fn two_ranks(python: &Path, folder: &Path, record: &[&str], job: &[&str]) -> Vec
         let mut command = counterpoint();
         command.arg("record").args(record).arg("--").arg(python).arg(&script).args(job);
         command.env("RANK", rank.to_string()).env("LOCAL_RANK", rank.to_string());
-        command.env("WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1");
+        command.env("WORLD_SIZE", "2").env("TORCHELASTIC_RUN_ID", "none");
+        command.env("MASTER_ADDR", "127.0.0.1");
         command.env("MASTER_PORT", port.to_string()).env("CUDA_VISIBLE_DEVICES", "");
         command.current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().expect("starts")
@@ -77,6 +78,8 @@ fn a_recorded_job_names_steps_ranks_and_a_slow_loader() {
     assert!(diagnosed.status.success(), "{text}");
     let document: Value = serde_json::from_slice(&diagnosed.stdout).expect("JSON");
     assert_eq!(document["job"]["ranks"], serde_json::json!([0, 1]));
+    assert_eq!(document["job"]["launcher"], "torchrun");
+    assert_eq!(document["job"]["binding"][0]["ranks"], serde_json::json!([0, 1]));
     assert_eq!(document["steps"]["source"], "engine");
     assert_eq!(document["steps"]["counted"], 5);
     assert!(document["job"]["versions"][0]["torch"].is_string(), "{}", document["job"]);

@@ -28,8 +28,10 @@ use crate::{
 
 The job's output and exit status are its own. With several machines, the folder must be one that all of them see.
 Recorded: the steps as PyTorch's profiler sees them (shapes, garbage collection, loader and torch.save marked), NCCL's
-log unless NCCL_DEBUG is set, affinity, limits and versions of each rank, and nvidia-smi once a second.
-A job that profiles itself is left alone. Python with -I or -E ignores PYTHONPATH and is not recorded.")]
+log unless NCCL_DEBUG is set, launcher, binding, limits and versions of each rank, each host, and nvidia-smi once a
+second. A step ends where an optimizer comes round again. A job that profiles itself is left alone. A job that ends early
+or by Ctrl-C leaves the steps it made; one that is killed within the recorded steps leaves no trace.
+Python with -I, -E or -S, srun --export=NONE, docker and ssh keep the recording out of the job.")]
 pub struct Arguments {
     /// Training steps to record.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]

@@ -1,7 +1,7 @@
 //! What `counterpoint record` writes about a process beside its trace: one JSON object per file, `counterpoint.record/1`.
 //!
-//! Yields every key under `facts` as it stands: job.world_size, job.backend, process.local_rank, process.affinity,
-//! process.affinity_count, host.processors, limits.memlock_kb, limits.open_files, limits.stack_kb, python.version, torch.version,
+//! Yields every key under `facts` as it stands: job.launcher, job.world_size, job.backend, process.local_rank,
+//! process.local_size, process.affinity, binding.cores, binding.machine_cores, record.steps_seen, limits.memlock_kb, limits.open_files, limits.stack_kb, python.version, torch.version,
 //! torch.cudnn_benchmark, cuda.version, device.N.name, memory.peak_bytes. Knows the shape of the file; not what wrote it.
 
 use std::io::Read;

@@ -15,7 +15,7 @@ use diagnose::{
 use serde_json::{Map, Value, json};
 use timeline::FactValue;
 
-use super::abstained;
+use super::{abstained, placement};
 
 /// The JSON Schema that every document fulfils.
 pub const SCHEMA: &str = include_str!("../../schema/diagnosis-1.json");
@@ -120,12 +120,18 @@ fn about(job: &Job) -> Value {
             version
         })
         .collect();
+    let binding: Vec<Value> = placement::cores(job)
+        .into_iter()
+        .map(|(cores, ranks)| json!({ "cores": cores, "ranks": ranks }))
+        .collect();
     json!({
         "world_size": job.world_size(),
         "ranks": ranks,
         "missing_ranks": job.missing_ranks(),
         "hosts": if hosts.is_empty() { Value::Null } else { json!(hosts.len()) },
         "device": device.unwrap_or(Value::Null),
+        "launcher": placement::launcher(job),
+        "binding": binding,
         "versions": versions,
     })
 }

@@ -8,6 +8,7 @@ pub mod json;
 pub mod left_out;
 pub mod lines;
 pub mod perfetto;
+pub mod placement;
 pub mod terminal;
 
 use diagnose::{job::Job, leaf::Leaf};

@@ -16,6 +16,7 @@ use super::{
     classes::{Class, classes, rank_list, telling},
     left_out::{self, Group},
     lines::{adding_up, printable, wrapped},
+    placement,
 };
 
 /// How the report is drawn.
@@ -326,7 +327,17 @@ fn heading(job: &Job) -> String {
     };
     let step = job.mean_step() / 1e6;
     let places = usize::try_from(decimals(step)).unwrap_or(0);
-    format!("{count} {what}{name}, {steps}{each} ({source}), {step:.places$} ms a step")
+    let launcher =
+        placement::launcher(job).map_or(String::new(), |launcher| format!(" under {launcher}"));
+    let binding = placement::cores(job);
+    let cores = match binding.keys().next() {
+        Some(1) if binding.len() == 1 => ", 1 core each".to_owned(),
+        Some(cores) if binding.len() == 1 => format!(", {cores} cores each"),
+        _ => String::new(),
+    };
+    format!(
+        "{count} {what}{name}{launcher}{cores}, {steps}{each} ({source}), {step:.places$} ms a step"
+    )
 }
 
 /// Places after the point so that short steps are not all zeros.
