@@ -139,6 +139,11 @@ pub fn is_host_exchange(name: &str) -> bool {
     ["gloo:", "mpi:", "ucc:"].iter().any(|backend| name.starts_with(backend))
 }
 
+/// Whether a mark is the writing of a checkpoint in the training thread.
+pub fn is_save(name: &str) -> bool {
+    name == "counterpoint.save"
+}
+
 /// Whether a mark is a garbage collection.
 pub fn is_collection(name: &str) -> bool {
     name.contains("gc.collect") || name == "counterpoint.gc" || name == "Python GC"

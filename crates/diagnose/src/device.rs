@@ -111,6 +111,8 @@ pub struct Device {
     pub loader: Set,
     /// When the host collected garbage.
     pub collections: Set,
+    /// When the host wrote a checkpoint, as a mark says.
+    pub saves: Set,
     /// When the host was inside an operator of the framework.
     pub host_ops: Set,
     /// The operators themselves on the launching threads, by start, outer ones first.
@@ -217,14 +219,15 @@ struct Host {
     steps: Vec<HostStep>,
     step_source: &'static str,
     loader: Vec<(TrackId, i64, i64)>,
+    saves: Vec<(TrackId, i64, i64)>,
     collections: Set,
     profiler: Set,
 }
 
 impl Host {
     fn read(timeline: &Timeline, at: &impl Fn(SpanId) -> (i64, i64), process: u32) -> Host {
-        let (mut steps, mut loader, mut collections, mut profiler) =
-            (vec![], vec![], vec![], vec![]);
+        let (mut steps, mut loader, mut saves) = (vec![], vec![], vec![]);
+        let (mut collections, mut profiler) = (vec![], vec![]);
         let mut source = "none";
         let meanings: Vec<Meaning> = timeline.names.iter().map(Meaning::of).collect();
         for id in timeline.spans.ids() {
@@ -240,6 +243,10 @@ impl Host {
                     let (start, end) = at(id);
                     loader.push((span.track, start, end));
                 }
+                (Kind::Mark, Meaning::Save) => {
+                    let (start, end) = at(id);
+                    saves.push((span.track, start, end));
+                }
                 (Kind::Mark, Meaning::Collection) => collections.push(at(id)),
                 (Kind::Mark, Meaning::Step(number, from)) => {
                     let (start, end) = at(id);
@@ -254,6 +261,7 @@ impl Host {
             steps,
             step_source: source,
             loader,
+            saves,
             collections: Set::union_of(collections),
             profiler: Set::union_of(profiler),
         }
@@ -315,14 +323,18 @@ impl Host {
             .map(|(&stream, _)| stream)
             .or_else(|| operations.first().map(|operation| operation.stream))
             .unwrap_or(0);
-        // A loader counts on launching threads; where those have none, on any thread of the rank.
-        let counts = |track: &TrackId| threads.is_empty() || threads.contains(track);
-        let loader = self.loader.iter().filter(|(track, ..)| counts(track));
-        let loader = Set::union_of(loader.map(|&(_, start, end)| (start, end)));
+        // Marks count on launching threads; where those have none, on any thread of the rank.
+        let counted = |marks: &[(TrackId, i64, i64)]| {
+            let own =
+                marks.iter().filter(|(track, ..)| threads.is_empty() || threads.contains(track));
+            Set::union_of(own.map(|&(_, start, end)| (start, end)))
+        };
+        let (loader, saves) = (counted(&self.loader), counted(&self.saves));
         let host_ops = Set::union_of(host_op_spans.iter().map(|&id| at(id)));
         let marked = Set::union_of(calls.iter().map(|call| (call.start, call.end)))
             .union(&host_ops)
             .union(&loader)
+            .union(&saves)
             .union(&self.collections)
             .union(&self.profiler);
         let stalls = marked.gaps().filter(|(start, end)| end - start >= STALL);
@@ -335,6 +347,7 @@ impl Host {
             host_steps: self.steps.clone(),
             step_source: self.step_source,
             loader,
+            saves,
             collections: self.collections.clone(),
             host_ops,
             host_op_spans,
@@ -349,6 +362,7 @@ impl Host {
 #[derive(Clone, Copy)]
 enum Meaning {
     Loader,
+    Save,
     Collection,
     Step(i64, &'static str),
     /// "Command Buffer Full": the device is behind, not the profiler.
@@ -360,6 +374,8 @@ impl Meaning {
     fn of(name: &str) -> Meaning {
         if classify::is_loader(name) {
             Meaning::Loader
+        } else if classify::is_save(name) {
+            Meaning::Save
         } else if classify::is_collection(name) {
             Meaning::Collection
         } else if name.contains("Command Buffer Full") {

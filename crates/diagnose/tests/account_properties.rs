@@ -139,6 +139,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         (1_u64..40, 50_i64..2_000).prop_map(|(megabytes, time)| Act::Upload(megabytes << 20, time)),
         (1_u64..40, 50_i64..2_000)
             .prop_map(|(megabytes, time)| Act::Download(megabytes << 20, time)),
+        (1_i64..9_000).prop_map(Act::Save),
         (1_u64..40, 50_i64..2_000).prop_map(|(megabytes, time)| Act::Pinned(megabytes << 20, time)),
         (1_i64..900).prop_map(Act::Collect),
         (5_i64..900).prop_map(Act::Receive),

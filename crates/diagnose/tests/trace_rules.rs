@@ -6,6 +6,7 @@ mod scene;
 
 use diagnose::{
     diagnosis::{Diagnosis, diagnose},
+    finding::Confidence,
     job::Job,
 };
 use scene::{Act, Scene};
@@ -168,25 +169,46 @@ fn what_the_recording_adds_is_no_loss_of_the_job() {
 }
 
 #[test]
-fn allocation_in_every_step_names_the_emptied_cache() {
-    let thrash = |on: bool| {
+fn allocation_in_every_step_says_which_kind_it_is() {
+    let thrash = |on: bool, in_one_row: bool| {
         move |_: u32| {
             let mut acts = vec![];
             for act in healthy() {
                 if on && matches!(act, Act::Kernel(..)) {
                     acts.push(Act::Malloc(900));
+                    if !in_one_row {
+                        acts.push(Act::Free(100));
+                    }
                 }
                 acts.push(act);
             }
-            if on {
+            if on && in_one_row {
                 acts.extend((0..41).map(|_| Act::Free(100)));
             }
             acts
         }
     };
-    let with = job(2, thrash(true));
-    let diagnosis = check(with, &job(2, thrash(false)), "memory.allocator_stall", &[0, 1]);
-    assert!(diagnosis.findings[0].remedy.text.contains("empty_cache"));
+    let without = job(2, thrash(false, true));
+    for (in_one_row, retries, remedy) in [
+        (true, None, "empty_cache"),
+        (true, Some(0), "empty_cache"),
+        (true, Some(7), "memory runs short (cudaMalloc retries)"),
+        (false, Some(7), "memory runs short (cudaMalloc retries)"),
+        (false, None, "pad to few shapes"),
+    ] {
+        let mut scene = Scene::new(2);
+        for _ in 0..5 {
+            scene.step(thrash(true, in_one_row));
+        }
+        let mut inputs = scene.inputs();
+        if let Some(retries) = retries {
+            inputs[0].timeline.fact(None, "memory.retries", retries);
+        }
+        let with = Job::new(inputs, vec![]);
+        let diagnosis = check(with, &without, "memory.allocator_stall", &[0, 1]);
+        let text = &diagnosis.findings[0].remedy.text;
+        assert!(text.contains(remedy), "{in_one_row} {retries:?}: {text}");
+    }
 }
 
 #[test]
@@ -239,6 +261,34 @@ fn a_checkpoint_of_one_rank_blocks_the_others() {
         acts
     });
     check(with, &job(2, |_| healthy()), "rank.blocking_checkpoint", &[0]);
+}
+
+#[test]
+fn a_marked_save_inside_the_step_is_a_checkpoint_of_the_ranks_that_save() {
+    let saving = |ranks: &'static [u32], length: i64| {
+        move |rank: u32| {
+            let mut acts = healthy();
+            if ranks.contains(&rank) {
+                acts.push(Act::Save(length));
+            }
+            acts
+        }
+    };
+    for ranks in [&[0][..], &[0, 1]] {
+        let diagnosis = check(
+            job(2, saving(ranks, 60_000)),
+            &job(2, |_| healthy()),
+            "rank.blocking_checkpoint",
+            ranks,
+        );
+        let [first] = &diagnosis.findings[..] else { panic!("{:?}", diagnosis.findings) };
+        assert_eq!(first.confidence, Confidence::High);
+        let names: Vec<&str> =
+            first.evidence.iter().filter_map(|e| Some(e.span.as_ref()?.name.as_str())).collect();
+        assert_eq!(names, vec!["counterpoint.save"; ranks.len()]);
+    }
+    // A save in one step that its own copy hides costs next to nothing.
+    assert!(ids(&job(2, saving(&[], 0))).is_empty());
 }
 
 #[test]

@@ -3,12 +3,12 @@
 use super::support::{
     carriers,
     chosen::{Chosen, Without},
-    confidence, milliseconds, saving,
+    milliseconds, saving,
 };
 use crate::{
     device::Work,
     facts::{Found, all, quote},
-    finding::{Confidence, Cost, CostBy, Explanation, Finding, Rule, Severity},
+    finding::{Explanation, Finding, Rule, Severity},
     job::Job,
     leaf::Leaf,
 };
@@ -58,7 +58,6 @@ fn benchmark_off(job: &Job) -> Option<Finding> {
         .filter(|&index| steady(job, index, &general))
         .collect();
     let saving = saving(job, &carrying, |ranks| Without { chosen: &general, ranks })?;
-    let high = saving.cost.high;
     let title = format!(
         "convolutions of constant shapes run general algorithms for {} of every step, with cudnn.benchmark off",
         milliseconds(saving.cost.estimate)
@@ -67,9 +66,7 @@ fn benchmark_off(job: &Job) -> Option<Finding> {
     finding.evidence =
         general.longest(job, &saving.participants, |_| "the longest such kernel".to_owned());
     quote(job, &mut finding, &off, 1);
-    finding.ranks = saving.ranks;
-    finding.cost = Some(Cost { estimate: high / 2.0, low: 0.0, high, by: CostBy::Bound });
-    finding.confidence = confidence(job).max(Confidence::Medium);
+    saving.at_most().price(job, &mut finding);
     finding.remedy.setting = Some("torch.backends.cudnn.benchmark=True".to_owned());
     Some(finding)
 }

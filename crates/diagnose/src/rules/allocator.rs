@@ -1,8 +1,9 @@
 //! `memory.allocator_stall`: device memory is allocated and freed inside the step.
 
-use super::support::{carriers, confidence, milliseconds, saving};
+use super::support::{carriers, milliseconds, saving};
 use crate::{
     classify::Call,
+    facts::{all, quote},
     finding::{Evidence, Explanation, Finding, Rule, Severity},
     interval::Set,
     job::Job,
@@ -53,26 +54,31 @@ impl Rule for Allocator {
             );
             finding.evidence.push(Evidence::counted(job, participant.input, text));
         }
-        // As many frees as allocations each step, the frees in one row: that is `empty_cache()`, not memory pressure.
-        let (text, setting) = if emptied {
-            (
+        let retries = all(job, "memory.retries");
+        let short = retries.iter().any(|found| found.number() > Some(0.0));
+        quote(job, &mut finding, &retries, 2);
+        // As many frees as allocations each step, the frees in one row, and no retry: that is `empty_cache()`.
+        let (text, setting) = match (short, emptied) {
+            (false, true) => (
                 "as much is freed as allocated in every step, all frees in one row: this is \
                  torch.cuda.empty_cache() (or its like) called each step. Remove the call; it gives nothing back that \
                  the next step does not ask for again",
                 "remove torch.cuda.empty_cache()",
-            )
-        } else {
-            (
-                "memory runs short or shapes grow: lower the batch, pad to few shapes, or set \
-                 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; compare `cudaMalloc retries` in memory_summary()",
+            ),
+            (true, _) => (
+                "memory runs short (cudaMalloc retries): each time all cached blocks are given back and asked for again. \
+                 Lower the batch or recompute activations; expandable segments leave less memory unusable",
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-            )
+            ),
+            (false, false) => (
+                "shapes grow from step to step, or memory runs short: pad to few shapes, run the largest first, or set \
+                 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; `cudaMalloc retries` in memory_summary() tell which",
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            ),
         };
         text.clone_into(&mut finding.remedy.text);
         finding.remedy.setting = Some(setting.to_owned());
-        finding.ranks = saving.ranks;
-        finding.cost = Some(saving.cost);
-        finding.confidence = confidence(job);
+        saving.price(job, &mut finding);
         vec![finding]
     }
 }

@@ -1,6 +1,6 @@
 //! What nccl-tests say: `tests.not_mpi_build` and `net.fabric_below_spec`.
 
-use super::support::{faster_between_hosts, milliseconds};
+use super::support::{between_hosts::faster_between_hosts, milliseconds};
 use crate::{
     facts::{Found, between, quote},
     finding::{Confidence, Cost, CostBy, Evidence, Explanation, Finding, Rule, Severity},

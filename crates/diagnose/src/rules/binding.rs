@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     benchmarks,
-    support::{faster_between_hosts, milliseconds, rate_between_hosts},
+    support::{
+        between_hosts::{faster_between_hosts, rate_between_hosts},
+        milliseconds,
+    },
 };
 use crate::{
     facts::{Found, all, quote, texts},

@@ -1,13 +1,17 @@
 //! `rank.blocking_checkpoint`: one rank copies its parameters to the host and writes them while the others wait.
 
-use super::{
-    host_stall::ranks_text,
-    support::{Launches, carriers, confidence, in_gap, milliseconds, saving, unmarked_stalls},
+use timeline::SpanId;
+
+use super::support::{
+    carriers,
+    chosen::{Chosen, Launches},
+    host_time::in_gap,
+    milliseconds, ranks_text, saving, saving_on_the_host,
 };
 use crate::{
-    classify::Call,
-    device::{Operation, Work},
-    finding::{Evidence, Explanation, Finding, Rule, Severity},
+    classify::{self, Call},
+    device::{Device, Operation, Work},
+    finding::{Confidence, Evidence, Explanation, Finding, Rule, Severity},
     interval::Set,
     job::Job,
     replay::{CallTiming, Scenario},
@@ -38,100 +42,139 @@ impl Rule for Checkpoint {
     }
 
     fn check(&self, job: &Job) -> Vec<Finding> {
-        let copies: Vec<Vec<bool>> =
-            (0..job.participants.len()).map(|i| downloads(job, i)).collect();
-        let stalls = unmarked_stalls(job);
-        let time = |index: usize| {
-            let operations = job.participants[index].device.operations.iter().zip(&copies[index]);
-            let copied = operations.filter(|(_, own)| **own).map(|(o, _)| (o.start, o.end));
-            let copied = Set::union_of(copied);
-            if copied.is_empty() { Set::empty() } else { copied.union(stalls[index]) }
+        let Some(saves) = Saves::of(job) else { return vec![] };
+        let times: Vec<&Set> = saves.host.iter().collect();
+        let saving = if job.is_host_only() {
+            saving_on_the_host(job, &times)
+        } else {
+            let carrying = carriers(job, 0.02, |index| saves.time(job, index));
+            let launches = saves.copies.launches(job);
+            let without = |ranks| WithoutSaves { job, saves: &saves, launches: &launches, ranks };
+            saving(job, &carrying, without)
         };
-        let carrying = carriers(job, 0.02, time);
-        let devices = job.participants.iter().zip(&copies);
-        let launches: Vec<Launches> =
-            devices.map(|(p, copies)| Launches::of(&p.device, copies)).collect();
-        let without = |ranks| WithoutCheckpoint {
-            job,
-            copies: &copies,
-            launches: &launches,
-            stalls: &stalls,
-            ranks,
-        };
-        let Some(saving) = saving(job, &carrying, without) else { return vec![] };
-        let mut finding = BLOCKING_CHECKPOINT.finding(
-            Severity::Slow,
-            format!(
-                "{} writes a checkpoint inside the step and costs {} per step",
-                ranks_text(&saving.ranks),
-                milliseconds(saving.cost.estimate)
-            ),
+        let Some(saving) = saving else { return vec![] };
+        let verb = if saving.ranks.len() == 1 { "writes" } else { "write" };
+        let title = format!(
+            "{} {verb} a checkpoint inside the step: {} of every step",
+            ranks_text(&saving.ranks),
+            milliseconds(saving.cost.estimate)
         );
+        let mut finding = BLOCKING_CHECKPOINT.finding(Severity::Slow, title);
+        let marked = saves.marked;
         for &index in &saving.participants {
-            let participant = &job.participants[index];
-            let operations = participant.device.operations.iter().zip(&copies[index]);
-            let own: Vec<&Operation> = operations.filter(|(_, o)| **o).map(|(o, _)| o).collect();
-            let bytes: u64 = own.iter().map(|operation| operation.bytes).sum();
-            if let Some(first) = own.first() {
-                let text = format!(
-                    "rank {}: {} copies to the host, {:.1} MB in the recording, this the first",
-                    participant.rank,
-                    own.len(),
-                    bytes as f64 / 1e6
-                );
-                finding.evidence.push(Evidence::span(job, participant.input, first.span, text));
-            }
+            let evidence = if marked { longest_mark(job, index) } else { saves.first(job, index) };
+            finding.evidence.extend(evidence);
         }
-        finding.ranks = saving.ranks;
-        finding.cost = Some(saving.cost);
-        finding.confidence = confidence(job);
+        saving.price(job, &mut finding);
+        if !marked {
+            finding.confidence = finding.confidence.max(Confidence::Medium);
+        }
         vec![finding]
     }
 }
 
-/// Copies from the device to pageable host memory, where there are enough of them for a checkpoint.
-fn downloads(job: &Job, index: usize) -> Vec<bool> {
-    let operations = &job.participants[index].device.operations;
-    let timeline = job.timeline(index);
-    let own: Vec<bool> = operations
-        .iter()
-        .map(|o| o.work == Work::Copy && o.pageable && timeline.name_of(o.span).contains("DtoH"))
-        .collect();
-    let chosen = operations.iter().zip(&own).filter(|(_, own)| **own);
-    let bytes: u64 = chosen.clone().map(|(operation, _)| operation.bytes).sum();
-    if chosen.count() >= COPIES && bytes >= BYTES { own } else { vec![false; operations.len()] }
+/// What ranks do to save: by their marks, or by the pattern of a checkpoint where the recording has none.
+struct Saves {
+    marked: bool,
+    /// By participant: when its host saves.
+    host: Vec<Set>,
+    /// Copies to the host that belong to it.
+    copies: Chosen,
 }
 
-struct WithoutCheckpoint<'a> {
+impl Saves {
+    fn of(job: &Job) -> Option<Saves> {
+        let devices = || job.participants.iter().map(|participant| &participant.device);
+        let marked = devices().any(|device| !device.saves.is_empty());
+        if marked {
+            let inside = |device: &Device| -> Vec<bool> {
+                let operations = device.operations.iter();
+                let saved = |o: &Operation| {
+                    let call = device.launch(o).filter(|_| o.work == Work::Copy);
+                    call.is_some_and(|call| device.saves.total_in(call.start, call.end) > 0)
+                };
+                operations.map(saved).collect()
+            };
+            let host = devices().map(|device| device.saves.clone()).collect();
+            let copies = Chosen::from_flags(devices().map(inside).collect());
+            return Some(Saves { marked, host, copies });
+        }
+        let copies =
+            Chosen::of(job, |o| o.work == Work::Copy && o.pageable, |n| n.contains("DtoH"));
+        // The copies of a whole model, and the host time around them that nothing marks.
+        let enough = |index: &usize| {
+            let own = copies.operations(job, *index);
+            own.clone().count() >= COPIES && own.map(|o| o.bytes).sum::<u64>() >= BYTES
+        };
+        let saving: Vec<bool> = (0..job.participants.len()).map(|index| enough(&index)).collect();
+        let host = devices().zip(&saving).map(|(device, &saving)| {
+            if saving { device.unmarked_stalls.clone() } else { Set::empty() }
+        });
+        let host = host.collect();
+        saving.contains(&true).then_some(Saves { marked, host, copies: copies.only(&saving) })
+    }
+
+    fn time(&self, job: &Job, index: usize) -> Set {
+        self.copies.time(job, index).union(&self.host[index])
+    }
+
+    fn first(&self, job: &Job, index: usize) -> Option<Evidence> {
+        let own = self.copies.operations(job, index);
+        let bytes: u64 = own.clone().map(|operation| operation.bytes).sum();
+        let (count, first) = (own.clone().count(), own.clone().next()?);
+        let participant = &job.participants[index];
+        let text = format!(
+            "rank {}: {count} copies to the host, {:.1} MB in the recording, this the first",
+            participant.rank,
+            bytes as f64 / 1e6
+        );
+        Some(Evidence::span(job, participant.input, first.span, text))
+    }
+}
+
+/// The longest mark of a save of a participant's process.
+fn longest_mark(job: &Job, index: usize) -> Option<Evidence> {
+    let participant = &job.participants[index];
+    let timeline = job.timeline(index);
+    let of_process = |id: &SpanId| timeline.process_of(*id) == participant.device.process;
+    let saves = timeline.spans.ids().filter(|id| classify::is_save(timeline.name_of(*id)));
+    let longest = saves.filter(of_process).max_by_key(|id| timeline.spans.get(*id).duration)?;
+    let length = timeline.spans.get(longest).duration.nanos() as f64 / 1e6;
+    let text = format!("rank {}: the longest save, {}", participant.rank, milliseconds(length));
+    Some(Evidence::span(job, participant.input, longest, text))
+}
+
+struct WithoutSaves<'a> {
     job: &'a Job,
-    copies: &'a [Vec<bool>],
+    saves: &'a Saves,
     launches: &'a [Launches],
-    stalls: &'a [&'a Set],
     ranks: Vec<usize>,
 }
 
-impl Scenario for WithoutCheckpoint<'_> {
+impl Scenario for WithoutSaves<'_> {
     fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
         if !self.ranks.contains(&participant) {
             return recorded;
         }
         let device = &self.job.participants[participant].device;
-        let stalled = in_gap(device, call, recorded.gap, self.stalls[participant]);
-        let gap = (recorded.gap - stalled).max(0);
+        let own = &device.calls[call];
+        let host = &self.saves.host[participant];
+        let gap = (recorded.gap - in_gap(device, call, recorded.gap, host)).max(0);
         let launches = &self.launches[participant];
-        match device.calls[call].class {
-            Call::Copy if launches.starts[call] => {
-                CallTiming { gap, duration: 1_000, returns_at_once: true }
-            }
-            Call::Synchronise if launches.follows[call] => {
-                CallTiming { gap, duration: 1_000, returns_at_once: true }
-            }
-            _ => CallTiming { gap, ..recorded },
+        let part = match own.class {
+            Call::Copy => launches.starts[call],
+            Call::Synchronise => launches.follows[call],
+            _ => false,
+        };
+        if part || host.total_in(own.start, own.end) > 0 {
+            return CallTiming { gap, duration: 1_000, returns_at_once: true };
         }
+        CallTiming { gap, ..recorded }
     }
 
     fn operation(&self, participant: usize, operation: usize, recorded: i64) -> i64 {
-        let taken = self.ranks.contains(&participant) && self.copies[participant][operation];
+        let taken =
+            self.ranks.contains(&participant) && self.saves.copies.contains(participant, operation);
         if taken { 0 } else { recorded }
     }
 }

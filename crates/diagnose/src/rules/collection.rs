@@ -1,10 +1,14 @@
 //! `cpu.gc_pause`: the interpreter collects garbage while the device runs dry.
 
-use super::support::{carriers, confidence, in_gap, milliseconds, saving};
+use super::support::{
+    carriers,
+    host_time::{Stay, WithoutHostTime, stays},
+    milliseconds, saving, saving_on_the_host,
+};
 use crate::{
-    finding::{Evidence, Explanation, Finding, Rule, Severity},
+    finding::{Explanation, Finding, Rule, Severity},
+    interval::Set,
     job::Job,
-    replay::{CallTiming, Scenario},
 };
 
 /// The rule.
@@ -27,47 +31,23 @@ impl Rule for Collection {
     }
 
     fn check(&self, job: &Job) -> Vec<Finding> {
-        let collections = |index: usize| job.participants[index].device.collections.clone();
-        let carrying = carriers(job, 0.005, collections);
-        let without = |ranks| WithoutCollections { job, ranks };
-        let Some(saving) = saving(job, &carrying, without) else { return vec![] };
+        let pauses: Vec<&Set> = job.participants.iter().map(|p| &p.device.collections).collect();
+        let without = |ranks| WithoutHostTime { job, times: &pauses, ranks };
+        let saving = if job.is_host_only() {
+            saving_on_the_host(job, &pauses)
+        } else {
+            saving(job, &carriers(job, 0.005, |index| pauses[index].clone()), without)
+        };
+        let Some(saving) = saving else { return vec![] };
         let cost = milliseconds(saving.cost.estimate);
-        let mut finding = GC_PAUSE
-            .finding(Severity::Slow, format!("garbage collection costs {cost} of every step"));
-        for &index in &saving.participants {
-            let participant = &job.participants[index];
-            let Some((start, end)) = job.accounted[index].steps.window() else { continue };
-            let inside = participant.device.collections.clip(start, end);
-            let longest = inside.intervals().iter().map(|(s, e)| e - s).max().unwrap_or(0);
-            let text = format!(
-                "rank {}: {} collections in {} steps, the longest {}",
-                participant.rank,
-                inside.intervals().len(),
-                job.accounted[index].steps.counted.len(),
-                milliseconds(longest as f64 / 1e6)
-            );
-            finding.evidence.push(Evidence::counted(job, participant.input, text));
-        }
-        finding.ranks = saving.ranks;
-        finding.cost = Some(saving.cost);
-        finding.confidence = confidence(job);
+        let title = format!("garbage collection costs {cost} of every step");
+        let mut finding = GC_PAUSE.finding(Severity::Slow, title);
+        finding.evidence = stays(job, &saving.participants, &pauses, |stay| {
+            let Stay { count, steps, longest, .. } = stay;
+            format!("{count} collections in {steps} steps, the longest {longest}")
+        });
+        saving.price(job, &mut finding);
         finding.remedy.setting = Some("gc.disable()".to_owned());
         vec![finding]
-    }
-}
-
-struct WithoutCollections<'a> {
-    job: &'a Job,
-    ranks: Vec<usize>,
-}
-
-impl Scenario for WithoutCollections<'_> {
-    fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
-        if !self.ranks.contains(&participant) {
-            return recorded;
-        }
-        let device = &self.job.participants[participant].device;
-        let spent = in_gap(device, call, recorded.gap, &device.collections);
-        CallTiming { gap: (recorded.gap - spent).max(0), ..recorded }
     }
 }

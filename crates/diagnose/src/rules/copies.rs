@@ -1,7 +1,10 @@
 //! `copy.pageable_blocking`, `copy.not_overlapped` and `copy.volume_bound`: copies between host and device hold the step up.
 
 use super::support::{
-    Launches, WORTH, carriers, confidence, in_gap, milliseconds, saving, unmarked_stalls,
+    WORTH, carriers,
+    chosen::{Chosen, Launches, Without, size_and_rate},
+    host_time::{in_gap, unmarked_stalls},
+    milliseconds, saving,
 };
 use crate::{
     classify::Call,
@@ -62,28 +65,14 @@ impl Rule for Copies {
 }
 
 fn pageable(job: &Job) -> Option<Finding> {
-    let chosen: Vec<Vec<bool>> = (0..job.participants.len())
-        .map(|index| {
-            let timeline = job.timeline(index);
-            let operations = &job.participants[index].device.operations;
-            let is_upload = |name: &str| name.contains("HtoD") || name.contains("HostToDevice");
-            operations
-                .iter()
-                .map(|o| o.work == Work::Copy && o.pageable && is_upload(timeline.name_of(o.span)))
-                .collect()
-        })
-        .collect();
+    let is_upload = |name: &str| name.contains("HtoD") || name.contains("HostToDevice");
+    let chosen = Chosen::of(job, |o| o.work == Work::Copy && o.pageable, is_upload);
     // Small pageable copies are pinned along with the large ones, but alone they are no cause.
-    let time = |index: usize| {
-        let operations = job.participants[index].device.operations.iter().zip(&chosen[index]);
-        let large = operations.filter(|(o, own)| **own && o.bytes >= LARGE);
-        Set::union_of(large.map(|(o, _)| (o.start, o.end)))
-    };
-    let carrying = carriers(job, 0.01, time);
+    let large = |index: usize| chosen.operations(job, index).filter(|o| o.bytes >= LARGE);
+    let carrying =
+        carriers(job, 0.01, |index| Set::union_of(large(index).map(|o| (o.start, o.end))));
     let stalls = unmarked_stalls(job);
-    let devices = job.participants.iter().zip(&chosen);
-    let launches: Vec<Launches> =
-        devices.map(|(p, chosen)| Launches::of(&p.device, chosen)).collect();
+    let launches = chosen.launches(job);
     let narrow = |ranks| Pinned { job, chosen: &chosen, launches: &launches, stalls: None, ranks };
     let mut saving = saving(job, &carrying, narrow)?;
     // The wider form: releasing a large pageable batch holds the host up too, right after the copy.
@@ -105,30 +94,17 @@ fn pageable(job: &Job) -> Option<Finding> {
             milliseconds(saving.cost.estimate)
         ),
     );
-    for &index in &saving.participants {
-        let participant = &job.participants[index];
-        let own = participant.device.operations.iter().zip(&chosen[index]);
-        let longest = own.filter(|(_, own)| **own).max_by_key(|(o, _)| o.end - o.start);
-        if let Some((operation, _)) = longest {
-            let text = format!(
-                "rank {}: {:.1} MB at {:.1} GB/s, a pinned copy reaches about {PINNED_RATE:.0}",
-                participant.rank,
-                operation.bytes as f64 / 1e6,
-                operation.bytes as f64 / (operation.end - operation.start).max(1) as f64
-            );
-            finding.evidence.push(Evidence::span(job, participant.input, operation.span, text));
-        }
-    }
-    finding.ranks = saving.ranks;
-    finding.cost = Some(saving.cost);
-    finding.confidence = confidence(job);
+    finding.evidence = chosen.longest(job, &saving.participants, |copy| {
+        format!("{}, a pinned copy reaches about {PINNED_RATE:.0}", size_and_rate(copy))
+    });
+    saving.price(job, &mut finding);
     finding.remedy.setting = Some("pin_memory=True, non_blocking=True".to_owned());
     Some(finding)
 }
 
 struct Pinned<'a> {
     job: &'a Job,
-    chosen: &'a [Vec<bool>],
+    chosen: &'a Chosen,
     launches: &'a [Launches],
     stalls: Option<&'a [&'a Set]>,
     ranks: Vec<usize>,
@@ -158,7 +134,7 @@ impl Scenario for Pinned<'_> {
     }
 
     fn operation(&self, participant: usize, operation: usize, recorded: i64) -> i64 {
-        if !self.ranks.contains(&participant) || !self.chosen[participant][operation] {
+        if !self.ranks.contains(&participant) || !self.chosen.contains(participant, operation) {
             return recorded;
         }
         let bytes = self.job.participants[participant].device.operations[operation].bytes;
@@ -168,60 +144,20 @@ impl Scenario for Pinned<'_> {
 
 /// Large pinned copies that the step waits for.
 fn not_overlapped(job: &Job) -> Option<Finding> {
-    let chosen: Vec<Vec<bool>> = (0..job.participants.len())
-        .map(|index| {
-            let timeline = job.timeline(index);
-            let operations = &job.participants[index].device.operations;
-            operations
-                .iter()
-                .map(|o| {
-                    let name = timeline.name_of(o.span);
-                    let crosses = name.contains("HtoD") || name.contains("DtoH");
-                    o.work == Work::Copy && !o.pageable && o.bytes >= LARGE && crosses
-                })
-                .collect()
-        })
-        .collect();
-    let time = |index: usize| {
-        let own = job.participants[index].device.operations.iter().zip(&chosen[index]);
-        Set::union_of(own.filter(|(_, own)| **own).map(|(o, _)| (o.start, o.end)))
-    };
-    let carrying = carriers(job, WORTH, time);
-    let saving = saving(job, &carrying, |ranks| Hidden { chosen: &chosen, ranks })?;
+    let crosses = |name: &str| name.contains("HtoD") || name.contains("DtoH");
+    let large = |o: &Operation| o.work == Work::Copy && !o.pageable && o.bytes >= LARGE;
+    let chosen = Chosen::of(job, large, crosses);
+    let carrying = carriers(job, WORTH, |index| chosen.time(job, index));
+    let saving = saving(job, &carrying, |ranks| Without { chosen: &chosen, ranks })?;
     let cost = milliseconds(saving.cost.estimate);
     let title = format!("pinned copies run with nothing beside them: {cost} of every step");
     let mut finding = NOT_OVERLAPPED.finding(Severity::Slow, title);
-    for &index in &saving.participants {
-        let participant = &job.participants[index];
-        let own = participant.device.operations.iter().zip(&chosen[index]);
-        let longest = own.filter(|(_, own)| **own).max_by_key(|(o, _)| o.end - o.start);
-        if let Some((operation, _)) = longest {
-            let text = format!(
-                "rank {}: {:.1} MB at {:.1} GB/s, the longest of them",
-                participant.rank,
-                operation.bytes as f64 / 1e6,
-                operation.bytes as f64 / (operation.end - operation.start).max(1) as f64
-            );
-            finding.evidence.push(Evidence::span(job, participant.input, operation.span, text));
-        }
-    }
-    finding.ranks = saving.ranks;
-    finding.cost = Some(saving.cost);
-    finding.confidence = confidence(job).max(Confidence::Medium);
+    finding.evidence = chosen.longest(job, &saving.participants, |copy| {
+        format!("{}, the longest of them", size_and_rate(copy))
+    });
+    saving.price(job, &mut finding);
+    finding.confidence = finding.confidence.max(Confidence::Medium);
     Some(finding)
-}
-
-/// Chosen copies take no time of the step.
-struct Hidden<'a> {
-    chosen: &'a [Vec<bool>],
-    ranks: Vec<usize>,
-}
-
-impl Scenario for Hidden<'_> {
-    fn operation(&self, participant: usize, operation: usize, recorded: i64) -> i64 {
-        let own = self.ranks.contains(&participant) && self.chosen[participant][operation];
-        if own { 0 } else { recorded }
-    }
 }
 
 /// Copies that fill the steps: found by share and rate, whatever launched them.

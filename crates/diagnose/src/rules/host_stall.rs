@@ -1,11 +1,14 @@
 //! `rank.late_host` and `cpu.host_stall`: long host time that nothing marks.
 
-use super::support::{carriers, confidence, in_gap, milliseconds, saving, unmarked_stalls};
+use super::support::{
+    carriers,
+    host_time::{Stay, WithoutHostTime, stays, unmarked_stalls},
+    milliseconds, ranks_text, saving,
+};
 use crate::{
-    finding::{Confidence, Evidence, Explanation, Finding, Rule, Severity},
+    finding::{Confidence, Explanation, Finding, Rule, Severity},
     interval::Set,
     job::Job,
-    replay::{CallTiming, Scenario},
 };
 
 /// The rule.
@@ -45,58 +48,26 @@ impl Rule for HostStall {
             Set::union_of(set.intervals().iter().copied().filter(|(s, e)| e - s >= LONG))
         };
         let stalls: Vec<Set> = unmarked_stalls(job).into_iter().map(long).collect();
+        let stalls: Vec<&Set> = stalls.iter().collect();
         let carrying = carriers(job, 0.02, |index| stalls[index].clone());
-        let without = |ranks| WithoutStalls { job, stalls: &stalls, ranks };
+        let without = |ranks| WithoutHostTime { job, times: &stalls, ranks };
         let Some(saving) = saving(job, &carrying, without) else { return vec![] };
-        let explanation = if saving.late { LATE_HOST } else { HOST_STALL };
         let cost = milliseconds(saving.cost.estimate);
-        let title = if saving.late {
-            format!("the host of {} alone delays every step by {cost}", ranks_text(&saving.ranks))
+        let (explanation, title) = if saving.late {
+            let whose = ranks_text(&saving.ranks);
+            (LATE_HOST, format!("the host of {whose} alone delays every step by {cost}"))
         } else {
-            format!("{cost} of every step go to host work that nothing marks")
+            (HOST_STALL, format!("{cost} of every step go to host work that nothing marks"))
         };
         let mut finding = explanation.finding(Severity::Slow, title);
-        for &index in &saving.participants {
-            let participant = &job.participants[index];
-            let Some((start, end)) = job.accounted[index].steps.window() else { continue };
-            let count = job.accounted[index].steps.counted.len() as f64;
-            let inside = stalls[index].clip(start, end);
-            let longest = inside.intervals().iter().map(|(s, e)| e - s).max().unwrap_or(0);
-            let text = format!(
-                "rank {}: {} per step of host time without any mark, the longest stretch {}",
-                participant.rank,
-                milliseconds(inside.total() as f64 / 1e6 / count),
-                milliseconds(longest as f64 / 1e6)
-            );
-            finding.evidence.push(Evidence::counted(job, participant.input, text));
-        }
-        finding.ranks = saving.ranks;
-        finding.cost = Some(saving.cost);
-        finding.confidence = confidence(job).max(Confidence::Medium);
+        finding.evidence = stays(job, &saving.participants, &stalls, |stay| {
+            let Stay { per_step, longest, .. } = stay;
+            format!(
+                "{per_step} per step of host time without any mark, the longest stretch {longest}"
+            )
+        });
+        saving.price(job, &mut finding);
+        finding.confidence = finding.confidence.max(Confidence::Medium);
         vec![finding]
-    }
-}
-
-/// `rank 3` or `ranks 1, 2`.
-pub fn ranks_text(ranks: &[u32]) -> String {
-    let list: Vec<String> = ranks.iter().map(u32::to_string).collect();
-    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
-    format!("{noun} {}", list.join(", "))
-}
-
-struct WithoutStalls<'a> {
-    job: &'a Job,
-    stalls: &'a [Set],
-    ranks: Vec<usize>,
-}
-
-impl Scenario for WithoutStalls<'_> {
-    fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
-        if !self.ranks.contains(&participant) {
-            return recorded;
-        }
-        let device = &self.job.participants[participant].device;
-        let stalled = in_gap(device, call, recorded.gap, &self.stalls[participant]);
-        CallTiming { gap: (recorded.gap - stalled).max(0), ..recorded }
     }
 }

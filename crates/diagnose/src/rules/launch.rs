@@ -3,7 +3,7 @@
 //! A recorder makes every operator of the host dearer. Where the same run's steps were timed without it
 //! (`steps.unrecorded_ns`), what it added is no loss of the job.
 
-use super::support::{WORTH, confidence, in_gap, milliseconds, saving};
+use super::support::{WORTH, host_time::in_gap, milliseconds, saving};
 use crate::{
     align::median,
     facts,
@@ -91,9 +91,8 @@ impl Rule for Launch {
             );
             finding.evidence.push(Evidence::counted(job, participant.input, text));
         }
-        finding.ranks = saving.ranks;
-        finding.cost = Some(saving.cost);
-        finding.confidence = confidence(job).max(Confidence::Medium);
+        saving.price(job, &mut finding);
+        finding.confidence = finding.confidence.max(Confidence::Medium);
         finding.remedy.setting = Some("torch.compile(mode=\"reduce-overhead\")".to_owned());
         vec![finding]
     }
@@ -164,7 +163,7 @@ impl Scenario for HostFree<'_> {
         }
         let kept = |time: i64| (time as f64 * (1.0 - self.share)) as i64;
         let device = &self.job.participants[participant].device;
-        let named = [&device.loader, &device.collections, &device.unmarked_stalls];
+        let named = [&device.loader, &device.saves, &device.collections, &device.unmarked_stalls];
         let named: i64 = named.into_iter().map(|set| in_gap(device, call, recorded.gap, set)).sum();
         let named = named.min(recorded.gap);
         CallTiming {

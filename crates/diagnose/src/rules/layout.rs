@@ -5,12 +5,12 @@
 use super::support::{
     carriers,
     chosen::{Chosen, Without},
-    confidence, milliseconds, saving,
+    milliseconds, saving,
 };
 use crate::{
     device::Work,
     facts::{Found, all, quote, rows},
-    finding::{Confidence, Cost, CostBy, Explanation, Finding, Rule, Severity},
+    finding::{Confidence, Explanation, Finding, Rule, Severity},
     job::Job,
 };
 
@@ -97,9 +97,7 @@ fn transposes(job: &Job) -> Option<Finding> {
     let mut finding = TRANSPOSES.finding(Severity::Slow, title);
     finding.evidence =
         chosen.longest(job, &saving.participants, |_| "the longest conversion".to_owned());
-    finding.ranks = saving.ranks;
-    finding.cost = Some(saving.cost);
-    finding.confidence = confidence(job);
+    saving.price(job, &mut finding);
     finding.remedy.setting = Some("memory_format=torch.channels_last".to_owned());
     Some(finding)
 }
@@ -108,8 +106,6 @@ fn unaligned(job: &Job) -> Option<Finding> {
     let chosen = Chosen::of(job, |o| matches!(o.work, Work::Compute(_)), is_unaligned);
     let carrying = carriers(job, 0.01, |index| chosen.time(job, index));
     let saving = saving(job, &carrying, |ranks| Without { chosen: &chosen, ranks })?;
-    // The products themselves remain: what they take with aligned extents is not in the recording.
-    let high = saving.cost.high;
     let title = format!(
         "kernels for unaligned extents take {} of every step",
         milliseconds(saving.cost.estimate)
@@ -117,9 +113,7 @@ fn unaligned(job: &Job) -> Option<Finding> {
     let mut finding = UNALIGNED.finding(Severity::Slow, title);
     finding.evidence =
         chosen.longest(job, &saving.participants, |_| "the longest such kernel".to_owned());
-    finding.ranks = saving.ranks;
-    finding.cost = Some(Cost { estimate: high / 2.0, low: 0.0, high, by: CostBy::Bound });
-    finding.confidence = confidence(job).max(Confidence::Medium);
+    saving.at_most().price(job, &mut finding);
     Some(finding)
 }
 

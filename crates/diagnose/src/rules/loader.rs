@@ -1,12 +1,14 @@
 //! `data.loader_starved`: the step waits for the next batch.
 
-use super::support::{WORTH, carriers, confidence, in_gap, milliseconds, saving};
+use super::support::{
+    carriers,
+    host_time::{WithoutHostTime, stays},
+    milliseconds, saving, saving_on_the_host,
+};
 use crate::{
-    finding::{Confidence, Cost, CostBy, Evidence, Explanation, Finding, Rule, Severity},
+    finding::{Explanation, Finding, Rule, Severity},
     interval::Set,
     job::Job,
-    leaf::Leaf,
-    replay::{CallTiming, Scenario},
 };
 
 /// The rule.
@@ -29,90 +31,25 @@ impl Rule for Loader {
     }
 
     fn check(&self, job: &Job) -> Vec<Finding> {
-        if job.is_host_only() {
-            return on_the_host(job).into_iter().collect();
-        }
-        let carrying = carriers(job, 0.01, |index| job.participants[index].device.loader.clone());
-        let Some(saving) = saving(job, &carrying, |ranks| WithoutLoader { job, ranks }) else {
-            return vec![];
+        let waits: Vec<&Set> = job.participants.iter().map(|p| &p.device.loader).collect();
+        let without = |ranks| WithoutHostTime { job, times: &waits, ranks };
+        let saving = if job.is_host_only() {
+            saving_on_the_host(job, &waits)
+        } else {
+            saving(job, &carriers(job, 0.01, |index| waits[index].clone()), without)
         };
-        let mut finding = LOADER_STARVED.finding(
-            Severity::Slow,
+        let Some(saving) = saving else { return vec![] };
+        let cost = milliseconds(saving.cost.estimate);
+        let title = format!("{cost} of every step go to waiting for the data loader");
+        let mut finding = LOADER_STARVED.finding(Severity::Slow, title);
+        finding.evidence = stays(job, &saving.participants, &waits, |stay| {
             format!(
-                "{} of every step go to waiting for the data loader",
-                milliseconds(saving.cost.estimate)
-            ),
-        );
-        for &index in &saving.participants {
-            finding.evidence.extend(longest_wait(job, index));
-        }
-        finding.ranks = saving.ranks;
-        finding.cost = Some(saving.cost);
-        finding.confidence = confidence(job);
+                "{} per step inside the loader, the longest stay {}",
+                stay.per_step, stay.longest
+            )
+        });
+        saving.price(job, &mut finding);
         finding.remedy.setting = Some("num_workers".to_owned());
         vec![finding]
-    }
-}
-
-/// The rule for ranks that train on the host. They meet in every step, so that the slowest loader sets the pace; what
-/// the others wait for their own loaders bounds the saving from below.
-fn on_the_host(job: &Job) -> Option<Finding> {
-    let waits: Vec<f64> = job
-        .accounted
-        .iter()
-        .map(|accounted| {
-            let steps = accounted.steps.counted.len().max(1) as f64;
-            accounted.account.get(Leaf::HostData) as f64 / steps / 1e6
-        })
-        .collect();
-    let longest = waits.iter().copied().fold(0.0, f64::max);
-    if longest < WORTH * job.mean_step() / 1e6 || longest == 0.0 {
-        return None;
-    }
-    let at_fault = |index: &usize| waits[*index] >= longest / 2.0;
-    let rest = (0..waits.len()).filter(|index| !at_fault(index)).map(|index| waits[index]);
-    let saved = longest - rest.fold(0.0, f64::max);
-    let title = format!("{} of every step go to waiting for the data loader", milliseconds(saved));
-    let mut finding = LOADER_STARVED.finding(Severity::Slow, title);
-    for index in (0..waits.len()).filter(at_fault) {
-        finding.ranks.push(job.participants[index].rank);
-        finding.evidence.extend(longest_wait(job, index));
-    }
-    finding.cost = Some(Cost { estimate: saved, low: saved, high: longest, by: CostBy::Bound });
-    finding.confidence = Confidence::Medium;
-    finding.remedy.setting = Some("num_workers".to_owned());
-    Some(finding)
-}
-
-/// The longest stay in the loader inside the counted steps.
-fn longest_wait(job: &Job, index: usize) -> Option<Evidence> {
-    let participant = &job.participants[index];
-    let (start, end) = job.accounted[index].steps.window()?;
-    let count = job.accounted[index].steps.counted.len() as f64;
-    let inside: Set = participant.device.loader.clip(start, end);
-    let longest = inside.intervals().iter().map(|(s, e)| e - s).max()?;
-    let total = inside.total() as f64 / 1e6 / count;
-    let text = format!(
-        "rank {}: {} per step inside the loader, the longest stay {}",
-        participant.rank,
-        milliseconds(total),
-        milliseconds(longest as f64 / 1e6)
-    );
-    Some(Evidence::counted(job, participant.input, text))
-}
-
-struct WithoutLoader<'a> {
-    job: &'a Job,
-    ranks: Vec<usize>,
-}
-
-impl Scenario for WithoutLoader<'_> {
-    fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
-        if !self.ranks.contains(&participant) {
-            return recorded;
-        }
-        let device = &self.job.participants[participant].device;
-        let waited = in_gap(device, call, recorded.gap, &device.loader);
-        CallTiming { gap: (recorded.gap - waited).max(0), ..recorded }
     }
 }

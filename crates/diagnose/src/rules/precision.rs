@@ -1,10 +1,9 @@
 //! `math.tf32_off`: matrix products in fp32 on the ordinary units instead of the tensor cores.
 
-use super::support::{carriers, confidence, milliseconds, saving};
+use super::support::{carriers, chosen::Chosen, milliseconds, saving};
 use crate::{
-    device::Work,
-    finding::{Confidence, Evidence, Explanation, Finding, Rule, Severity},
-    interval::Set,
+    device::{Operation, Work},
+    finding::{Confidence, Explanation, Finding, Rule, Severity},
     job::Job,
     leaf::Leaf,
     replay::Scenario,
@@ -35,12 +34,11 @@ impl Rule for Precision {
     }
 
     fn check(&self, job: &Job) -> Vec<Finding> {
-        let slow: Vec<Vec<bool>> = (0..job.participants.len()).map(|i| ordinary(job, i)).collect();
-        let time = |index: usize| {
-            let operations = job.participants[index].device.operations.iter().zip(&slow[index]);
-            Set::union_of(operations.filter(|(_, own)| **own).map(|(o, _)| (o.start, o.end)))
+        let product = |o: &Operation| {
+            matches!(o.work, Work::Compute(Leaf::Matmul | Leaf::Attention | Leaf::Convolution))
         };
-        let carrying = carriers(job, 0.1, time);
+        let slow = Chosen::of(job, product, is_ordinary);
+        let carrying = carriers(job, 0.1, |index| slow.time(job, index));
         let faster = |factor: f64, elementwise: f64| {
             let slow = &slow;
             move |ranks| Faster { job, slow, factor, elementwise, ranks }
@@ -63,59 +61,35 @@ impl Rule for Precision {
                 milliseconds(saving.cost.high)
             ),
         );
-        for &index in &saving.participants {
-            let participant = &job.participants[index];
-            let own = participant.device.operations.iter().zip(&slow[index]);
-            let longest = own.filter(|(_, own)| **own).max_by_key(|(o, _)| o.end - o.start);
-            if let Some((operation, _)) = longest {
-                let text = format!("rank {}: the longest such kernel", participant.rank);
-                finding.evidence.push(Evidence::span(job, participant.input, operation.span, text));
-            }
-        }
-        finding.ranks = saving.ranks;
-        finding.cost = Some(saving.cost);
-        finding.confidence = confidence(job).max(Confidence::Medium);
+        finding.evidence =
+            slow.longest(job, &saving.participants, |_| "the longest such kernel".to_owned());
+        saving.price(job, &mut finding);
+        finding.confidence = finding.confidence.max(Confidence::Medium);
         finding.remedy.setting = Some("torch.autocast(\"cuda\", torch.bfloat16)".to_owned());
         vec![finding]
     }
 }
 
-/// Matrix products and attention whose kernels are named after the ordinary fp32 units.
-fn ordinary(job: &Job, index: usize) -> Vec<bool> {
-    let timeline = job.timeline(index);
-    let named = |name: &str| {
-        let name = name.to_lowercase();
-        [
-            "simt_sgemm",
-            "_ffma_",
-            "sgemm_",
-            "_f32_aligned",
-            "gemmsn",
-            "sgemm32",
-            "f32f32_f32f32_f32_",
-        ]
-        .iter()
-        .any(|text| name.contains(text))
-            && !name.contains("tf32")
-            // 16-bit inputs without tensor cores are a matter of alignment.
-            && !name.contains("fp16_sgemm")
-    };
-    job.participants[index]
-        .device
-        .operations
-        .iter()
-        .map(|operation| {
-            matches!(
-                operation.work,
-                Work::Compute(Leaf::Matmul | Leaf::Attention | Leaf::Convolution)
-            ) && named(timeline.name_of(operation.span))
-        })
-        .collect()
+/// Kernels named after the ordinary fp32 units.
+fn is_ordinary(name: &str) -> bool {
+    let name = name.to_lowercase();
+    let known = [
+        "simt_sgemm",
+        "_ffma_",
+        "sgemm_",
+        "_f32_aligned",
+        "gemmsn",
+        "sgemm32",
+        "f32f32_f32f32_f32_",
+    ];
+    // 16-bit inputs without tensor cores are a matter of alignment.
+    let others = ["tf32", "fp16_sgemm"];
+    known.iter().any(|text| name.contains(text)) && !others.iter().any(|text| name.contains(text))
 }
 
 struct Faster<'a> {
     job: &'a Job,
-    slow: &'a [Vec<bool>],
+    slow: &'a Chosen,
     factor: f64,
     elementwise: f64,
     ranks: Vec<usize>,
@@ -126,7 +100,7 @@ impl Scenario for Faster<'_> {
         if !self.ranks.contains(&participant) {
             return recorded;
         }
-        if self.slow[participant][operation] {
+        if self.slow.contains(participant, operation) {
             return (recorded as f64 / self.factor) as i64;
         }
         match self.job.participants[participant].device.operations[operation].work {

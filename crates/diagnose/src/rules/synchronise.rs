@@ -1,6 +1,6 @@
 //! `sync.item_per_step` and `sync.barrier_per_step`: the host waits for the device inside the step.
 
-use super::support::{carriers, confidence, milliseconds, saving};
+use super::support::{carriers, milliseconds, saving};
 use crate::{
     classify::Call,
     finding::{Evidence, Explanation, Finding, Rule, Severity},
@@ -74,9 +74,7 @@ fn find(job: &Job, chosen: &[Vec<bool>], explanation: Explanation) -> Option<Fin
             finding.evidence.push(Evidence::span(job, participant.input, call.span, text));
         }
     }
-    finding.ranks = saving.ranks;
-    finding.cost = Some(saving.cost);
-    finding.confidence = confidence(job);
+    saving.price(job, &mut finding);
     Some(finding)
 }
 

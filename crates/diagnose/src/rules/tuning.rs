@@ -2,7 +2,7 @@
 
 use timeline::SpanId;
 
-use super::support::{carriers, confidence, milliseconds, saving};
+use super::support::{carriers, milliseconds, saving};
 use crate::{
     classify::Call,
     device::STALL,
@@ -97,9 +97,7 @@ fn find(job: &Job, explanation: Explanation, wanted: Wanted, place: &str) -> Opt
             finding.evidence.push(Evidence::span(job, participant.input, span, text));
         }
     }
-    finding.ranks = saving.ranks;
-    finding.cost = Some(saving.cost);
-    finding.confidence = confidence(job);
+    saving.price(job, &mut finding);
     Some(finding)
 }
 

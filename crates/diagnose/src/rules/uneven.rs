@@ -1,6 +1,6 @@
 //! `rank.uneven_compute`: one rank's device has more to compute than the others'.
 
-use super::support::{confidence, milliseconds, saving};
+use super::support::{milliseconds, saving};
 use crate::{
     align::median,
     device::Work,
@@ -78,9 +78,7 @@ fn find(job: &Job) -> Option<Finding> {
         );
         finding.evidence.push(Evidence::counted(job, participant.input, text));
     }
-    finding.ranks = saving.ranks;
-    finding.cost = Some(saving.cost);
-    finding.confidence = confidence(job);
+    saving.price(job, &mut finding);
     Some(finding)
 }
 

@@ -38,6 +38,8 @@ pub enum Act {
     Pinned(u64, i64),
     /// The host collects garbage.
     Collect(i64),
+    /// The host writes a checkpoint, as a mark says: a download of 1 ms, then this long.
+    Save(i64),
     /// A receive from another stage of a pipeline, this long, that the computing stream waits for.
     Receive(i64),
     /// A copy to pageable host memory, during which the host waits: bytes and length.
@@ -248,6 +250,11 @@ impl Rank {
             Act::Collect(length) => {
                 self.host += length * 1_000;
                 self.span(self.thread, Kind::Mark, "counterpoint.gc", start, self.host);
+            }
+            Act::Save(length) => {
+                self.copy("Memcpy DtoH (Device -> Pageable)", 16_000_000, 1_000_000);
+                self.host += length * 1_000;
+                self.span(self.thread, Kind::Mark, "counterpoint.save", start, self.host);
             }
             Act::Receive(length) => {
                 let call = self.call("cudaLaunchKernelExC", CALL);

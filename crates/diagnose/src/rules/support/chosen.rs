@@ -1,7 +1,13 @@
 //! Some operations of each device, chosen by what they are and what they are called: when they run, the longest of
 //! them, and the job in which they take less. Knows no cause.
 
-use crate::{device::Operation, finding::Evidence, interval::Set, job::Job, replay::Scenario};
+use crate::{
+    device::{Device, Operation},
+    finding::Evidence,
+    interval::Set,
+    job::Job,
+    replay::Scenario,
+};
 
 /// For each participant, whether each of its device's operations is chosen.
 #[derive(Clone, Debug)]
@@ -18,6 +24,19 @@ impl Chosen {
             operations.iter().map(|o| is(o) && named(o)).collect()
         };
         Chosen((0..job.participants.len()).map(of_device).collect())
+    }
+
+    /// The operations of these flags, by participant.
+    pub fn from_flags(flags: Vec<Vec<bool>>) -> Chosen {
+        Chosen(flags)
+    }
+
+    /// These operations, on some participants only.
+    pub fn only(mut self, participants: &[bool]) -> Chosen {
+        for (own, _) in self.0.iter_mut().zip(participants).filter(|(_, kept)| !**kept) {
+            own.fill(false);
+        }
+        self
     }
 
     /// Whether an operation of a participant is chosen.
@@ -40,6 +59,12 @@ impl Chosen {
         Set::union_of(self.operations(job, participant).map(|o| (o.start, o.end)))
     }
 
+    /// The calls that launched chosen operations, by participant.
+    pub fn launches(&self, job: &Job) -> Vec<Launches> {
+        let devices = job.participants.iter().map(|participant| &participant.device);
+        devices.zip(&self.0).map(|(device, chosen)| Launches::of(device, chosen)).collect()
+    }
+
     /// The longest chosen operation of each of these participants, with what to say of it.
     pub fn longest(
         &self,
@@ -54,6 +79,36 @@ impl Chosen {
             Some(Evidence::span(job, participant.input, longest.span, text))
         };
         participants.iter().filter_map(of_participant).collect()
+    }
+}
+
+/// `12.3 MB at 4.5 GB/s`, for a copy.
+pub fn size_and_rate(copy: &Operation) -> String {
+    let time = (copy.end - copy.start).max(1) as f64;
+    format!("{:.1} MB at {:.1} GB/s", copy.bytes as f64 / 1e6, copy.bytes as f64 / time)
+}
+
+/// For each call of a device, whether it launched one of the chosen operations, or waits within three calls of one.
+#[derive(Clone, Debug, Default)]
+pub struct Launches {
+    /// The call launched a chosen operation.
+    pub starts: Vec<bool>,
+    /// The call follows such a call closely.
+    pub follows: Vec<bool>,
+}
+
+impl Launches {
+    fn of(device: &Device, chosen: &[bool]) -> Launches {
+        let mut starts = vec![false; device.calls.len()];
+        for (operation, _) in device.operations.iter().zip(chosen).filter(|(_, own)| **own) {
+            if let Some(launch) = operation.launch {
+                starts[launch.get()] = true;
+            }
+        }
+        let near =
+            |call: usize| (1..4).any(|back| call.checked_sub(back).is_some_and(|c| starts[c]));
+        let follows = (0..starts.len()).map(near).collect();
+        Launches { starts, follows }
     }
 }
 
