@@ -184,6 +184,8 @@ fn steps_are_marked_whatever_the_loop_and_status_and_output_stay() {
             .expect("starts");
         let document: Value = serde_json::from_slice(&diagnosed.stdout).expect("JSON");
         assert_eq!(document["steps"]["counted"], steps, "{name}: {}", document["steps"]);
+        let open = document["abstained"][0]["why"].as_str().expect("a reason");
+        assert_eq!(open.contains("left no trace"), steps == 0, "{name}: {open}");
     }
 }
 

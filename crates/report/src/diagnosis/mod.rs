@@ -35,6 +35,13 @@ pub fn abstained(job: &Job) -> Vec<Abstained> {
     let record = "counterpoint record -- COMMAND";
     let has = |leaf: Leaf| job.accounted.iter().any(|accounted| accounted.account.get(leaf) > 0);
     let recordings = job.inputs.iter().filter(|input| !input.timeline.spans.is_empty()).count();
+    // What record writes about every process, with a trace or without.
+    if recordings == 0 && job.facts("process.command").next().is_some() {
+        let why = "the recorded processes left no trace: they made too few steps of an optimizer, or were killed \
+                   within the recorded ones";
+        ask("account", why.to_owned(), "counterpoint record --warmup 1 --steps 2 -- COMMAND");
+        return open;
+    }
     if job.participants.is_empty() {
         let why = match recordings {
             0 => "no recording of a device in the input".to_owned(),
