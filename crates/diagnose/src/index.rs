@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 pub struct Index(NonZeroU32);
 
 impl Index {
-    /// The first position that does not fit. A recording holds fewer spans ([`timeline::Spans::MOST`]).
+    /// The first position that does not fit: a recording holds no more spans ([`timeline::Spans::MOST`]).
     pub const END: usize = u32::MAX as usize;
 
     /// The index of a position; `None` where it does not fit.

@@ -80,7 +80,7 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Spans that fit: their ids take four bytes, one of which means none. Readers leave out what comes after.
+    /// Spans that fit: an id has four bytes, and one of its values means none. Readers leave out what comes after.
     pub const MOST: usize = NO_SPAN as usize;
 
     /// Number of spans.
