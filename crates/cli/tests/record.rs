@@ -60,7 +60,7 @@ fn two_ranks(python: &Path, folder: &Path, record: &[&str], job: &[&str]) -> Vec
 fn a_recorded_job_names_steps_ranks_and_a_slow_loader() {
     let Some(python) = python_with_torch() else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    for (rank, output) in two_ranks(&python, folder.path(), &["--out", "run"], &["0.04", "14", "3"])
+    for (rank, output) in two_ranks(&python, folder.path(), &["--out", "run"], &["0.04", "24", "3"])
         .iter()
         .enumerate()
     {
@@ -78,6 +78,17 @@ fn a_recorded_job_names_steps_ranks_and_a_slow_loader() {
     assert!(diagnosed.status.success(), "{text}");
     let document: Value = serde_json::from_slice(&diagnosed.stdout).expect("JSON");
     assert_eq!(document["job"]["ranks"], serde_json::json!([0, 1]));
+    // Steps after the recorded ones are timed: each waits 40 ms for its batch on one of the ranks, and both meet in it.
+    for entry in fs::read_dir(folder.path().join("run")).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !(name.starts_with("rank") && name.ends_with(".facts.json")) {
+            continue;
+        }
+        let facts: Value = serde_json::from_slice(&fs::read(&path).expect("reads")).expect("JSON");
+        let step = &facts["facts"]["steps.unrecorded_ns"];
+        assert!(step.as_u64().is_some_and(|step| step > 40_000_000), "{facts}");
+    }
     assert_eq!(document["job"]["launcher"], "torchrun");
     assert_eq!(document["job"]["binding"][0]["ranks"], serde_json::json!([0, 1]));
     assert_eq!(document["steps"]["source"], "engine");

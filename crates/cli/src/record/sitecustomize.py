@@ -42,6 +42,7 @@ def _start():
 
     steps = number("COUNTERPOINT_RECORD_STEPS", 5)
     warmup = number("COUNTERPOINT_RECORD_WARMUP", 3)
+    timed = 20  # steps timed after the recorded ones
     host = socket.gethostname().split(".")[0]
     # Variables that launchers set: rank, ranks, rank and ranks on the host. The innermost launcher comes first; Slurm sets
     # a rank in a batch script too, but the number of tasks of a step only where srun started the process.
@@ -166,6 +167,7 @@ def _start():
         facts = {}
         facts_path = None
         grouped = None  # rank and ranks of the process group
+        ends = []  # of steps after the recorded ones, nanoseconds
         undo = []  # gives the job's own functions back once nothing more is recorded
 
     state = State()
@@ -330,11 +332,23 @@ def _start():
             state.ours = False
         write_facts()
 
+    def time_step():
+        """What a step takes without the recorder, which makes every operator dearer. The host runs at the device's pace
+        once the queue of launches is full; the first steps fill it again."""
+        state.ends.append(time.perf_counter_ns())
+        settled = sorted(b - a for a, b in zip(state.ends[2:], state.ends[3:]))
+        if len(settled) >= 5:
+            state.facts["steps.unrecorded_ns"] = settled[len(settled) // 2]
+        if len(settled) == timed:
+            write_facts()
+
     @guarded
     def on_step(optimizer, *_):
-        if state.done or state.left_alone:
+        if state.left_alone or len(state.ends) == timed + 3:
             return
         if os.getpid() != state.pid:
+            if state.done:
+                return
             # A child that was forked off: its parent's counts are not its own.
             state.pid, state.profile, state.count, state.step_range = os.getpid(), None, 0, None
             state.seen, state.facts_path, state.grouped = set(), None, None
@@ -346,6 +360,9 @@ def _start():
             state.seen.add(key)
             return
         state.seen = {key}
+        if state.done:
+            time_step()
+            return
         state.count += 1
         if state.count < warmup:
             return

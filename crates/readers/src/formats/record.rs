@@ -1,8 +1,10 @@
 //! What `counterpoint record` writes about a process beside its trace: one JSON object per file, `counterpoint.record/1`.
 //!
 //! Yields every key under `facts` as it stands: job.launcher, job.world_size, job.backend, process.local_rank,
-//! process.local_size, process.affinity, binding.cores, binding.machine_cores, record.steps_seen, limits.memlock_kb, limits.open_files, limits.stack_kb, python.version, torch.version,
-//! torch.cudnn_benchmark, cuda.version, device.N.name, memory.peak_bytes. Knows the shape of the file; not what wrote it.
+//! process.local_size, process.affinity, binding.cores, binding.machine_cores, record.steps_seen, steps.unrecorded_ns
+//! (median of the steps after the recorded ones), limits.memlock_kb, limits.open_files, limits.stack_kb, python.version,
+//! torch.version, torch.cudnn_benchmark, cuda.version, device.N.name, memory.peak_bytes. Knows the shape of the file; not
+//! what wrote it.
 
 use std::io::Read;
 
