@@ -1,8 +1,11 @@
 //! Every rule about logs: what it says of an input with its cause, and that it is silent on one without.
 //!
-//! `logs/ID/positive.txt` and `negative.txt` are inputs written for this test; the text of the finding is a snapshot.
+//! `logs/ID/positive*` and `logs/ID/negative*` are inputs written for this test; the text of the finding is a snapshot.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use diagnose::{
     diagnosis::diagnose,
@@ -16,6 +19,18 @@ fn look(path: &Path) -> Vec<Finding> {
     let reading = readers::read(input).expect("a reader knows the text");
     let input = Input { name: reading.input, format: reading.format, timeline: reading.timeline };
     diagnose(&Job::new(vec![input], vec![])).findings
+}
+
+/// The inputs of a cause whose names start so, at least one.
+fn inputs(folder: &Path, start: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder of inputs");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.retain(|path| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start))
+    });
+    paths.sort();
+    assert!(!paths.is_empty(), "{} has no {start} input", folder.display());
+    paths
 }
 
 fn told(finding: &Finding) -> String {
@@ -46,17 +61,22 @@ fn rules_find_their_cause_and_no_other() {
     let mut wrong = vec![];
     let mut texts = String::new();
     for id in &ids {
-        let found = look(&folder.join(id).join("positive.txt"));
-        match found.first() {
-            Some(finding) if finding.id == id => texts += &format!("{id}: {}\n\n", told(finding)),
-            _ => {
-                let others: Vec<&str> = found.iter().map(|finding| finding.id).collect();
-                wrong.push(format!("{id}: found {others:?}"));
+        for path in inputs(&folder.join(id), "positive") {
+            let found = look(&path);
+            match found.first() {
+                Some(finding) if finding.id == id => {
+                    texts += &format!("{id}: {}\n\n", told(finding));
+                }
+                _ => {
+                    let others: Vec<&str> = found.iter().map(|finding| finding.id).collect();
+                    wrong.push(format!("{}: found {others:?}", path.display()));
+                }
             }
         }
-        let found = look(&folder.join(id).join("negative.txt"));
-        if found.iter().any(|finding| finding.id == id) {
-            wrong.push(format!("{id}: found in its negative input"));
+        for path in inputs(&folder.join(id), "negative") {
+            if look(&path).iter().any(|finding| finding.id == id) {
+                wrong.push(format!("{}: found in a negative input", path.display()));
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

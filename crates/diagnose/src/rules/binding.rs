@@ -196,10 +196,15 @@ fn far_card(job: &Job) -> Option<Finding> {
     }
     let far: Vec<Found> =
         nearest.values().filter(|(distance, _)| *distance == 4).map(|(_, found)| *found).collect();
+    let graphs = texts(job, "nccl.graph", |graph| graph.ends_with(" inter SYS"));
     // On a host whose GPUs are all far, the table may be of a virtual machine; it is still the path taken.
-    far.first()?;
-    let title = format!("{} GPU(s) reach every network card only across sockets", far.len());
+    let title = match (far.len(), graphs.len()) {
+        (0, 0) => return None,
+        (0, _) => "NCCL's channels leave the host only across sockets".to_owned(),
+        (count, _) => format!("{count} GPU(s) reach every network card only across sockets"),
+    };
     let mut finding = FAR_CARD.finding(Severity::Slow, title);
     quote(job, &mut finding, &far, 3);
+    quote(job, &mut finding, &graphs, 1);
     Some(finding)
 }

@@ -25,6 +25,7 @@ mod pcie;
 mod peer_transport;
 mod pipeline;
 mod precision;
+mod ras;
 mod rdma_stack;
 mod shared_device;
 mod startup;
@@ -69,6 +70,7 @@ pub const ALL: &[&dyn Rule] = &[
     &messages::Messages,
     &pipeline::Pipeline,
     &precision::Precision,
+    &ras::Ras,
     &rdma_stack::RdmaStack,
     &shared_device::SharedDevice,
     &startup::Startup,
@@ -102,6 +104,8 @@ pub const REPLACED_BY: &[(&str, &[&str])] = &[
     ("rank.late_host", &["cpu.gc_pause", "rank.blocking_checkpoint", "copy.pageable_blocking"]),
     ("copy.pageable_blocking", &["rank.blocking_checkpoint"]),
     ("copy.not_overlapped", &["copy.volume_bound"]),
+    ("hang.rank_behind", &["hang.rank_lost"]),
+    ("hang.rank_busy_elsewhere", &["hang.rank_lost"]),
     ("comm.not_overlapped", &["comm.volume_bound"]),
     ("nvswitch.fabric_manager", &["nvswitch.fabric_manager_version"]),
 ];
@@ -123,6 +127,7 @@ pub const SUPPORTED_BY: &[(&str, &[&str])] = &[
         &["cpu.bound_to_single_core", "cpu.debugger_attached", "cpu.omp_oversubscription"],
     ),
     ("data.loader_starved", &["cpu.bound_to_single_core", "cpu.omp_oversubscription"]),
+    ("hang.rank_busy_elsewhere", &["hang.rank_behind"]),
     ("memory.allocator_stall", &["memory.fragmentation"]),
     (
         "net.fabric_below_spec",

@@ -1,6 +1,7 @@
 //! The input formats, one file or folder each, and the list of them.
 
 mod kineto;
+mod nccl_ras_json;
 mod nccl_tests_json;
 mod nsys;
 mod record;
@@ -14,6 +15,7 @@ pub const ALL: &[&dyn Reader] = &[
     &record::Record,
     &kineto::Kineto,
     &nccl_tests_json::NcclTestsJson,
+    &nccl_ras_json::NcclRasJson,
     &nsys::Nsys,
     &snapshot::Snapshot,
     &text::Text,

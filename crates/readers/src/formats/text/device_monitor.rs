@@ -68,6 +68,11 @@ const REASONS: &[(u64, &str)] = &[
     (0x80, "HW Power Brake Slowdown"),
 ];
 
+/// The reasons that a mask of `clocks_event_reasons.active` names.
+pub fn active_reasons(mask: u64) -> impl Iterator<Item = &'static str> {
+    REASONS.iter().filter(move |(bit, _)| mask & bit != 0).map(|(_, reason)| *reason)
+}
+
 fn key(name: &str) -> &'static str {
     let name = name.trim().split(' ').next().unwrap_or("").to_lowercase();
     COLUMNS.iter().find(|(column, _)| *column == name).map_or("", |(_, key)| key)
@@ -151,8 +156,8 @@ impl DeviceMonitor {
                 "driver" => context.fact_once(None, "driver.version", cell, line),
                 "reasons" => {
                     let mask = u64::from_str_radix(cell.trim_start_matches("0x"), 16).unwrap_or(0);
-                    for (_, reason) in REASONS.iter().filter(|(bit, _)| mask & bit != 0) {
-                        context.fact(None, &fact("throttle"), *reason, line);
+                    for reason in active_reasons(mask) {
+                        context.fact(None, &fact("throttle"), reason, line);
                     }
                 }
                 column => {

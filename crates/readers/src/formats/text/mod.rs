@@ -11,7 +11,9 @@ mod kernel;
 mod limits;
 mod memory_summary;
 mod nccl_log;
+mod nccl_ras;
 mod nccl_tests;
+mod nccl_xml;
 mod ncu_csv;
 mod nsys_stats;
 mod out_of_memory;
@@ -20,6 +22,7 @@ mod pci;
 mod peer_access;
 mod profiler_table;
 mod progress;
+mod prometheus;
 mod segments;
 mod services;
 mod smi_query;
@@ -63,6 +66,9 @@ type Maker = fn() -> Box<dyn Grammar>;
 /// All grammars in order of precedence.
 const GRAMMARS: &[Maker] = &[
     || Box::new(transcript::Transcript),
+    || Box::new(nccl_ras::NcclRas::default()),
+    || Box::new(nccl_xml::NcclXml::default()),
+    || Box::new(prometheus::Prometheus::default()),
     || Box::new(nccl_log::NcclLog),
     || Box::new(watchdog::Watchdog),
     || Box::new(warnings::Warnings::default()),
