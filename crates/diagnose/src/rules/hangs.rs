@@ -60,7 +60,7 @@ impl Rule for Hangs {
 
     fn check(&self, job: &Job) -> Vec<Finding> {
         let by_ranks = mismatch(job).or_else(|| desynchronised(job)).or_else(|| busy(job));
-        by_ranks.or_else(|| nonblocking(job)).into_iter().collect()
+        by_ranks.or_else(|| stalled(job)).or_else(|| nonblocking(job)).into_iter().collect()
     }
 }
 
@@ -183,6 +183,19 @@ fn busy(job: &Job) -> Option<Finding> {
     let mut finding = BUSY.finding(Severity::Failure, title);
     quote(job, &mut finding, out.iter().map(|out| &out.found), 3);
     finding.ranks = missing;
+    Some(finding)
+}
+
+/// Ranks that Horovod's coordinator misses.
+fn stalled(job: &Job) -> Option<Finding> {
+    let missed = all(job, "horovod.missing_ranks");
+    let first = missed.first()?;
+    let title =
+        format!("rank(s) {} never came to an operation that the others wait in", first.text());
+    let mut finding = BUSY.finding(Severity::Failure, title);
+    quote(job, &mut finding, &missed, 3);
+    finding.ranks = first.text().split(',').filter_map(|rank| rank.trim().parse().ok()).collect();
+    finding.confidence = Confidence::High;
     Some(finding)
 }
 

@@ -10,6 +10,7 @@ mod communication;
 mod container;
 mod copies;
 mod distributed;
+mod faults;
 mod hangs;
 mod host_stall;
 mod kernels;
@@ -55,6 +56,7 @@ pub const ALL: &[&dyn Rule] = &[
     &container::Container,
     &copies::Copies,
     &distributed::Distributed,
+    &faults::Faults,
     &hangs::Hangs,
     &host_stall::HostStall,
     &kernels::Kernels,
