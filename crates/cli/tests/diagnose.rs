@@ -251,6 +251,19 @@ fn what_cannot_be_written_or_read_is_one_line() {
 }
 
 #[test]
+fn ranks_of_many_kinds_stay_on_one_screen() {
+    let place = Place::new();
+    let loader: Vec<i64> = (0..12).map(|rank| 14_000 + 1_500 * rank).collect();
+    place.record("run", &Job { ranks: 12, loader, ..Job::default() });
+    let (text, _) = place.ends(&["diagnose", "run", "--html", "page.html"], 0);
+    assert!(text.lines().count() <= 50, "{text}");
+    assert_eq!(sums_on_screen(&text), 3, "{text}");
+    assert!(text.contains("  and 2 ranks of other kinds (--html, --json)"), "{text}");
+    // The one at fault is among them.
+    assert!(text.contains("  rank 11\n"), "{text}");
+}
+
+#[test]
 fn lines_keep_to_the_columns() {
     let place = Place::new();
     place.record("run", &starved());

@@ -2,6 +2,8 @@
 //!
 //! Knows accounts; nothing of how they are shown.
 
+use std::cmp::Reverse;
+
 use diagnose::{
     job::Job,
     leaf::{Account, Leaf},
@@ -65,11 +67,14 @@ pub fn classes(job: &Job) -> Vec<Class> {
     classes
 }
 
-/// The `most` classes that say most, in their order: those of the ranks `at_fault`, then the largest.
+/// The `most` classes that say most, in their order: those of the ranks `at_fault`, the largest, those whose own host
+/// keeps them.
 pub fn telling(mut classes: Vec<Class>, at_fault: &[u32], most: usize) -> Vec<Class> {
     classes.sort_by_key(|class| {
         let innocent = !class.ranks.iter().any(|rank| at_fault.contains(rank));
-        (innocent, std::cmp::Reverse(class.ranks.len()))
+        let own = class.account.iter().filter(|(leaf, _)| *leaf > Leaf::CopyDevice);
+        let kept = class.per_step(own.map(|(_, time)| time).sum()) as i64;
+        (innocent, Reverse(class.ranks.len()), Reverse(kept))
     });
     classes.truncate(most);
     classes.sort_by_key(|class| class.ranks.first().copied());

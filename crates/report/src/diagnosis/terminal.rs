@@ -48,7 +48,7 @@ impl Style {
 const IN_FULL: usize = 3;
 const IN_SHORT: usize = 5;
 /// Classes of ranks whose account is shown.
-const CLASSES: usize = 4;
+const CLASSES: usize = 3;
 /// Pieces of evidence of one finding, and lines of one piece.
 const EVIDENCE: usize = 3;
 const EVIDENCE_LINES: usize = 2;
@@ -101,8 +101,8 @@ impl Screen<'_> {
         }
         if shown.len() < count {
             let others = ranks - shown.iter().map(|class| class.ranks.len()).sum::<usize>();
-            let _ =
-                writeln!(out, "  and {others} ranks that behave in other ways (--html, --json)");
+            let others = if others == 1 { "1 rank".to_owned() } else { format!("{others} ranks") };
+            let _ = writeln!(out, "  and {others} of other kinds (--html, --json)");
         }
     }
 

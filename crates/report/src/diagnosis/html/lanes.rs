@@ -87,25 +87,30 @@ impl Lanes {
         Some(json!([lane, start, length]))
     }
 
+    /// Leaves the shortest spans out where there are too many: they are below a pixel until far into the zoom.
+    fn thin_out(&mut self) -> Option<String> {
+        let spans = self.lanes.iter().flat_map(|lane| &lane.spans);
+        let mut lengths: Vec<i64> = spans.map(|span| span.end - span.start).collect();
+        let surplus = lengths.len().checked_sub(SPANS + 1)?;
+        let (_, &mut longest, _) = lengths.select_nth_unstable(surplus);
+        let longer = lengths.iter().filter(|length| **length > longest).count();
+        let mut as_long = SPANS - longer;
+        for lane in &mut self.lanes {
+            lane.spans.retain(|span| {
+                let length = span.end - span.start;
+                let room = length == longest && as_long > 0;
+                as_long -= usize::from(room);
+                span.cited || length > longest || room
+            });
+        }
+        let kept = self.lanes.iter().map(|lane| lane.spans.len()).sum::<usize>();
+        let (count, longest) = (lengths.len() - kept, longest as f64 / 1e3);
+        Some(format!("{count} spans of up to {longest:.1} us are not drawn."))
+    }
+
     /// The data of the page, and what is left out of it.
     pub fn into_json(mut self) -> (Value, Option<String>) {
-        let most = SPANS / self.lanes.len().max(1);
-        let (mut left_out, mut longest) = (0, 0);
-        for lane in &mut self.lanes {
-            let count = lane.spans.len();
-            if count <= most {
-                continue;
-            }
-            // The shortest are below a pixel until far into the zoom.
-            let mut lengths: Vec<i64> = lane.spans.iter().map(|s| s.end - s.start).collect();
-            let (_, &mut limit, _) = lengths.select_nth_unstable(count - most);
-            lane.spans.retain(|span| span.cited || span.end - span.start > limit);
-            left_out += count - lane.spans.len();
-            longest = longest.max(limit);
-        }
-        let note = (left_out > 0).then(|| {
-            format!("{left_out} spans of up to {:.1} us are not drawn.", longest as f64 / 1e3)
-        });
+        let note = self.thin_out();
         let span = |s: &Drawn| json!([s.start, s.end - s.start, s.show as u8, s.name]);
         let lane = |lane: &Lane| {
             let spans: Vec<Value> = lane.spans.iter().map(span).collect();

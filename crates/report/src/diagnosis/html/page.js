@@ -68,9 +68,10 @@ function sentence() {
   document.title = doc.verdict.sentence;
   const size = Math.max(job.world_size || 0, job.ranks.length);
   const steps = counted ? `${left ? counted + " of " + count(counted + left, "step") : count(counted, "step")} counted, ${time(step)} each` : null;
-  const bound = { mixed: null, unknown: null, failed: "failed" }[doc.verdict.bound_by];
+  const bound = { host: "mostly waiting for the CPU", data: "mostly waiting for data", copy: "mostly copying", communication: "mostly communicating",
+    peer: "mostly waiting for another rank", compute: "mostly computing", failed: "failed" }[doc.verdict.bound_by];
   const missing = job.missing_ranks.length ? count(job.missing_ranks.length, "rank") + " missing" : null;
-  at("facts").textContent = [job.device, size ? count(size, "rank") : null, missing, steps, bound === undefined ? "mostly " + doc.verdict.bound_by : bound].filter(Boolean).join(" \u00b7 ");
+  at("facts").textContent = [job.device, size ? count(size, "rank") : null, missing, steps, bound].filter(Boolean).join(" \u00b7 ");
   at("made").textContent = `Counterpoint ${doc.version}. Times are per step of one device unless a clock is shown.`;
 }
 

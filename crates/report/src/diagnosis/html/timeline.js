@@ -17,7 +17,7 @@ function timeline() {
   });
   height += 4;
   const longest = lanes.map(lane => lane.spans.reduce((most, span) => Math.max(most, span[LENGTH]), 0));
-  const first = Math.min(...lanes.map(lane => lane.spans[0][START]));
+  const first = Math.min(...lanes.map(lane => lane.spans.length ? lane.spans[0][START] : Infinity));
   const last = Math.max(...lanes.map(lane => lane.spans.reduce((end, span) => Math.max(end, span[START] + span[LENGTH]), -Infinity)));
   // At first what counts.
   const counts = steps.length ? [steps[0][1], steps.at(-1)[2]] : [first, last], edge = (counts[1] - counts[0]) / 50;
