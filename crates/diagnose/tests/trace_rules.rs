@@ -86,13 +86,17 @@ fn a_starved_loader_is_the_cause_of_all_ranks_that_wait_in_it() {
 
 #[test]
 fn a_host_that_stalls_alone_is_late() {
-    let stalling = |rank: u32| {
-        let mut acts = if rank == 1 { vec![Act::Host(40_000)] } else { vec![] };
-        acts.extend(healthy());
-        acts
-    };
-    let diagnosis = check(job(2, stalling), &job(2, |_| healthy()), "rank.late_host", &[1]);
-    assert_eq!(diagnosis.findings.len(), 1, "{:?}", diagnosis.findings);
+    for (ranks, late) in [(2, 1), (3, 0), (48, 29)] {
+        // Among many, all carry the cause, and one of them far more of it.
+        let stalling = |rank: u32| {
+            let mut acts = vec![Act::Host(if rank == late { 40_000 } else { 1_500 })];
+            acts.extend(healthy());
+            acts
+        };
+        let even = |_: u32| [vec![Act::Host(1_500)], healthy()].concat();
+        let diagnosis = check(job(ranks, stalling), &job(ranks, even), "rank.late_host", &[late]);
+        assert_eq!(diagnosis.findings.len(), 1, "{:?}", diagnosis.findings);
+    }
 }
 
 #[test]
