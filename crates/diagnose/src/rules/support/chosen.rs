@@ -18,8 +18,13 @@ impl Chosen {
     pub fn of(job: &Job, is: impl Fn(&Operation) -> bool, wanted: impl Fn(&str) -> bool) -> Chosen {
         let of_device = |index: usize| {
             let timeline = job.timeline(index);
-            let names: Vec<bool> = timeline.names.iter().map(&wanted).collect();
-            let named = |o: &Operation| names[timeline.spans.get(o.span).name.index()];
+            // Thousands of operations share a name.
+            let mut known: Vec<Option<bool>> = vec![None; timeline.names.len()];
+            let mut named = |o: &Operation| {
+                let name = timeline.spans.get(o.span).name;
+                let text = || wanted(timeline.names.text(name));
+                *known[name.index()].get_or_insert_with(text)
+            };
             let operations = &job.participants[index].device.operations;
             operations.iter().map(|o| is(o) && named(o)).collect()
         };
