@@ -135,32 +135,96 @@ fn damaged_forms_of_every_shape_are_read() {
     }
 }
 
-/// Endless repetition of a line.
+/// A beginning, then the same bytes again and again.
 struct Repeated {
-    line: &'static [u8],
+    head: &'static [u8],
+    piece: &'static [u8],
     at: usize,
     left: usize,
 }
 
 impl Read for Repeated {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if !self.head.is_empty() {
+            return self.head.read(buffer);
+        }
         let count = buffer.len().min(self.left);
         for byte in &mut buffer[..count] {
-            *byte = self.line[self.at];
-            self.at = (self.at + 1) % self.line.len();
+            *byte = self.piece[self.at];
+            self.at = (self.at + 1) % self.piece.len();
         }
         self.left -= count;
         Ok(count)
     }
 }
 
+/// What a small compressed file may hold: 64 MiB each, all together within the memory that reading may take.
 #[test]
-fn endless_logs_keep_a_bounded_number_of_facts() {
-    let line = b"alpha:1:2 [0] a.cc:1 NCCL WARN Call to connect returned Connection refused\n";
-    let endless = Repeated { line, at: 0, left: 32 << 20 };
-    let input = Input::from_reader("log", Box::new(endless)).expect("it can be opened");
-    let reading = readers::read(input).expect("a NCCL log");
-    assert_eq!(reading.format, "nccl-log");
-    assert!(reading.timeline.facts.len() <= 20_000, "{} facts", reading.timeline.facts.len());
-    assert!(reading.timeline.skipped.iter().any(|s| s.reason.contains("than are kept")));
+fn enormous_inputs_take_bounded_memory() {
+    const EVENT: &[u8] =
+        b"{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"k\",\"pid\":0,\"tid\":7,\"ts\":1,\"dur\":1},";
+    const PICKLE: &[u8] = b"\x80\x04\x95\0\0\0\0\0\0\0\0";
+    let cases: [(&str, &[u8], &[u8]); 14] = [
+        ("events without line breaks", b"{\"traceEvents\":[", EVENT),
+        ("an event without an end", b"{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"", b"a"),
+        ("an event of line breaks", b"{\"traceEvents\":[{\"args\":[", b"1,\n"),
+        ("nesting", b"{\"traceEvents\":[", b"[{\"a\":"),
+        ("bytes behind the events", b"{\"traceEvents\":[]", b",\"a\":1"),
+        ("values before the events", b"{\"schemaVersion\":1,\"deviceProperties\":[0", b",0"),
+        ("values of nccl-tests", b"{\"bus_bw\":[0", b",0"),
+        ("values of RAS", b"{\"nccl_version\":\"2\",\"communicators\":[0", b",0"),
+        ("marks of a pickle", PICKLE, b"("),
+        ("lists of a pickle", PICKLE, b"]"),
+        ("objects in lists of a pickle", b"\x80\x04]", b"(N2222222222222222222222l"),
+        ("a line without an end", b"alpha:1:2 [0] NCCL INFO ", b"Channel "),
+        (
+            "warnings",
+            b"",
+            b"alpha:1:2 [0] a.cc:1 NCCL WARN Call to connect returned Connection refused\n",
+        ),
+        ("tags", b"", b"<gpu dev=\"0\"><pci><net name=\"mlx5_0\">\n<system version=\"1\">\n"),
+    ];
+    for (name, head, piece) in cases {
+        let endless = Repeated { head, piece, at: 0, left: 64 << 20 };
+        let input = Input::from_reader(name, Box::new(endless)).expect("it can be opened");
+        if let Ok(reading) = readers::read(input) {
+            let facts = reading.timeline.facts.len();
+            assert!(facts <= 50_000, "{name}: {facts} facts");
+        }
+        let memory = peak_memory().unwrap_or(0);
+        assert!(memory <= MOST_MEMORY, "{name}: {} MiB", memory >> 10);
+    }
+}
+
+/// What costs the square of its length where it is looked up in a list.
+#[test]
+fn as_many_of_a_kind_as_there_are_lines_are_read() {
+    let lines = |line: fn(usize) -> String| (0..200_000).map(line).collect::<String>().into_bytes();
+    let trace = |line: fn(usize) -> String| [&b"{\"traceEvents\":[\n"[..], &lines(line)].concat();
+    let inputs: [Vec<u8>; 8] = [
+        trace(|n| {
+            format!(
+                "{{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"k{n}\",\"pid\":{n},\"tid\":{n},\"ts\":{n},\"dur\":1}},\n"
+            )
+        }),
+        trace(|n| {
+            format!(
+                "{{\"ph\":\"X\",\"cat\":\"compute\",\"name\":\"k\",\"pid\":{n},\"tid\":{n},\"ts\":{n},\"dur\":1}},\n"
+            )
+        }),
+        trace(|n| {
+            format!(
+                "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{n},\"ts\":0,\"args\":{{\"name\":\"t\"}}}},\n{{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"k\",\"pid\":1,\"tid\":{n},\"ts\":{n},\"dur\":1}},\n"
+            )
+        }),
+        lines(|n| format!("host{n}x:7:7 [0] NCCL INFO Using network IB\n")),
+        lines(|n| format!("alpha:{n}:7 [0] NCCL INFO Using network IB\n")),
+        lines(|n| format!("[rank{n}]: step {n} step_time: 1.5\n")),
+        lines(|n| format!("hca_id: mlx5_{n}\n state: PORT_ACTIVE\n")),
+        lines(|n| format!("ii libnccl{n} 2.{n} amd64\n")),
+    ];
+    for input in inputs {
+        let start = String::from_utf8_lossy(&input[..80]).into_owned();
+        read(input).unwrap_or_else(|error| panic!("{error}: {start}"));
+    }
 }

@@ -16,16 +16,27 @@ impl NameId {
 /// All names of a timeline, in order of first use.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
+    /// Bytes that all texts take.
+    bytes: usize,
     texts: Vec<Box<str>>,
     index: HashMap<Box<str>, u32>,
 }
 
 impl Names {
+    /// A recording with more names than this many bytes hold is damaged: all further ones become one.
+    pub const MOST_BYTES: usize = 128 << 20;
+
     /// The id of a text: added on first use.
     pub fn intern(&mut self, text: &str) -> NameId {
         if let Some(&index) = self.index.get(text) {
             return NameId(index);
         }
+        const LEFT_OUT: &str = "(one of more names than are kept)";
+        if self.bytes > Names::MOST_BYTES && text != LEFT_OUT {
+            return self.intern(LEFT_OUT);
+        }
+        // The text, and its places in the list and the index.
+        self.bytes += text.len() + 64;
         let index = self.texts.len() as u32;
         self.texts.push(text.into());
         self.index.insert(text.into(), index);

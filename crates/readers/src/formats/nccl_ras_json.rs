@@ -15,7 +15,7 @@ use crate::{Input, ReadError, Reader};
 pub struct NcclRasJson;
 
 /// Larger files are not read: 600 bytes a rank.
-const MOST_BYTES: u64 = 32 << 20;
+const MOST_BYTES: u64 = 16 << 20;
 /// Outliers of one communicator beyond this number are left out.
 const MOST_OUTLIERS: usize = 256;
 

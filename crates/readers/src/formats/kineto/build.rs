@@ -137,6 +137,9 @@ fn detail(event: &Event<'_>) -> Option<Detail> {
     }
 }
 
+/// Threads and streams of a recording; more are damage.
+const MOST_TRACKS: usize = 4096;
+
 /// Joins batches in order.
 #[derive(Debug, Default)]
 pub struct Builder {
@@ -229,6 +232,7 @@ impl Builder {
     fn own_track(&mut self, lane: bool, (rank, lane_id): (i64, i64)) -> TrackId {
         let process = match self.own_processes.get(&rank) {
             Some(&process) => process,
+            None if self.own_processes.len() >= MOST_TRACKS => 0,
             None => {
                 let first = self.own_processes.is_empty();
                 let process = if first { 0 } else { self.timeline.add_process(Process::default()) };
@@ -242,6 +246,9 @@ impl Builder {
         let key = (process, lane, rank, lane_id);
         if let Some(&track) = self.tracks.get(&key) {
             return track;
+        }
+        if self.is_full() {
+            return TrackId(0);
         }
         let kind = if lane {
             TrackKind::Stream { device: 0, stream: lane_id }
@@ -258,6 +265,9 @@ impl Builder {
         if let Some(&track) = self.tracks.get(&key) {
             return track;
         }
+        if self.is_full() {
+            return TrackId(0);
+        }
         let (kind, name) = if on_device {
             let device = u32::try_from(place.0).unwrap_or(0);
             (
@@ -270,6 +280,15 @@ impl Builder {
         let track = self.timeline.track(0, kind, &name);
         self.tracks.insert(key, track);
         track
+    }
+
+    /// Whether there are as many tracks as are kept; events on others go to the first, where they mean nothing.
+    fn is_full(&mut self) -> bool {
+        let full = self.tracks.len() >= MOST_TRACKS;
+        if full {
+            self.timeline.skip("event on more threads and streams than are kept");
+        }
+        full
     }
 
     /// Links operations to the last call of their correlation.
@@ -303,11 +322,12 @@ impl Builder {
             process.name =
                 metadata.rank.map_or_else(|| "process".to_owned(), |r| format!("rank {r}"));
         }
-        for (_, thread, name) in &self.thread_names {
-            let track = timeline.tracks.iter_mut().find(
-                |track| matches!(track.kind, TrackKind::Thread { thread: id } if id == *thread),
-            );
-            if let Some(track) = track {
+        let names: HashMap<i64, &String> =
+            self.thread_names.iter().map(|(_, thread, name)| (*thread, name)).collect();
+        for track in &mut timeline.tracks {
+            if let TrackKind::Thread { thread } = track.kind
+                && let Some(&name) = names.get(&thread)
+            {
                 track.name.clone_from(name);
             }
         }

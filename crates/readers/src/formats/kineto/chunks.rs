@@ -21,6 +21,10 @@ use super::{
 use crate::ReadError;
 
 const CHUNK: usize = 2 << 20;
+/// An event that is longer has no end.
+const LONGEST_EVENT: usize = 32 << 20;
+/// Of what follows the events no more is kept.
+const MOST_AFTER: usize = 64 << 20;
 
 /// The JSON around the list of events.
 #[derive(Debug, Default)]
@@ -77,7 +81,8 @@ pub fn parse(bytes: impl Read + Send, mut merge: impl FnMut(Batch)) -> Result<Ou
             while let Some(mut batch) = early.remove(&next) {
                 next += 1;
                 if ended {
-                    outside.after.extend_from_slice(&batch.all);
+                    let room = MOST_AFTER.saturating_sub(outside.after.len());
+                    outside.after.extend_from_slice(&batch.all[..batch.all.len().min(room)]);
                     continue;
                 }
                 if let Some(end) = batch.list_end {
@@ -256,7 +261,12 @@ fn cut<R: Read>(
     let mut index = 0;
     loop {
         let more = source.fill(&mut pending, CHUNK);
-        let end = if more { last_boundary(&pending) } else { Some(pending.len()) };
+        let end = match more {
+            true => {
+                last_boundary(&pending).or((pending.len() > LONGEST_EVENT).then_some(pending.len()))
+            }
+            false => Some(pending.len()),
+        };
         if let Some(end) = end {
             let mut rest = used.try_recv().unwrap_or_default();
             rest.clear();
@@ -277,7 +287,8 @@ fn cut<R: Read>(
 fn last_boundary(pending: &[u8]) -> Option<usize> {
     let mut end = pending.len();
     for _ in 0..4096 {
-        end = memchr::memrchr(b'\n', &pending[..end])?;
+        let Some(line_end) = memchr::memrchr(b'\n', &pending[..end]) else { break };
+        end = line_end;
         let before = pending[..end].iter().rev().find(|byte| !byte.is_ascii_whitespace());
         let after = Scanner::new(&pending[end..]).peek();
         // Two spaces at most before an event: deeper braces belong to a list inside one.

@@ -4,6 +4,9 @@ use serde_json::Value;
 
 use super::json::Scanner;
 
+/// Larger values are damage: parsed, they take thirty times as much.
+const LONGEST_VALUE: usize = 8 << 20;
+
 /// The parts of a file's metadata that are used.
 #[derive(Debug, Default)]
 pub struct Metadata {
@@ -53,6 +56,9 @@ impl Metadata {
     }
 
     fn member(&mut self, key: &str, bytes: &[u8]) {
+        if bytes.len() > LONGEST_VALUE {
+            return;
+        }
         let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return };
         let int = |value: &Value| value.as_i64().or_else(|| value.as_str()?.parse().ok());
         let text = |value: &Value| match value {

@@ -8,6 +8,8 @@ use timeline::{Detail, Duration, Kind, Process, Span, SpanId, Time, Timeline, Tr
 use super::table::{Table, Values};
 use crate::formats::kineto::{collective_operation, is_collective};
 
+/// Bytes of texts that are kept.
+const MOST_TEXT: usize = 256 << 20;
 /// More spans than this are left out: about 1 GiB.
 const MOST_SPANS: usize = 16_000_000;
 
@@ -48,8 +50,16 @@ impl<'c> Builder<'c> {
         let mut timeline = Timeline::new();
         let mut texts = HashMap::new();
         if let Some(table) = Table::find(connection, "StringIds", &["id", "value"], 2)? {
-            table.each(connection, &mut timeline, |_, row| {
+            let mut room = MOST_TEXT;
+            table.each(connection, &mut timeline, |timeline, row| {
                 if let (Some(id), Some(text)) = (row.int(0), row.text(1)) {
+                    if text.len() > room {
+                        timeline.skip("text beyond the most that is read");
+                        return;
+                    }
+                    // The text, and its place in the table.
+                    room -= text.len().min(room);
+                    room = room.saturating_sub(64);
                     texts.insert(id, text.to_owned());
                 }
             });

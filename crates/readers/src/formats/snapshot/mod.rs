@@ -18,6 +18,10 @@ use crate::{ReadError, Reader, input::Input};
 #[derive(Debug)]
 pub struct Snapshot;
 
+/// Devices of a host.
+const MOST_DEVICES: usize = 1024;
+/// Segments, and blocks of all of them.
+const MOST_BLOCKS: usize = 12_000_000;
 /// Larger pickles are left alone: their objects would take more than a gigabyte.
 const MOST_BYTES: u64 = 192 << 20;
 
@@ -63,12 +67,17 @@ fn facts(document: &Document<'_>) -> Timeline {
     // Older versions dump the list of segments alone.
     let segments = document.get(root, "segments").unwrap_or(root);
     let mut devices: BTreeMap<i64, Held> = BTreeMap::new();
-    for &segment in document.items(segments) {
+    let mut blocks_left = MOST_BLOCKS;
+    for &segment in document.items(segments).iter().take(MOST_BLOCKS) {
         let number = |key: &str| document.get(segment, key).and_then(|value| document.int(value));
         let (Some(device), Some(total)) = (number("device"), number("total_size")) else {
             timeline.skip("segment without device or size");
             continue;
         };
+        if devices.len() >= MOST_DEVICES && !devices.contains_key(&device) {
+            timeline.skip("segment of more devices than there are");
+            continue;
+        }
         let held = devices.entry(device).or_default();
         let add = |sum: &mut i64, more: i64| *sum = sum.saturating_add(more);
         add(&mut held.reserved, total);
@@ -79,6 +88,11 @@ fn facts(document: &Document<'_>) -> Timeline {
         for &block in
             document.get(segment, "blocks").map_or(&[][..], |blocks| document.items(blocks))
         {
+            // The same segment may be named a million times.
+            if blocks_left == 0 {
+                break;
+            }
+            blocks_left -= 1;
             let free = document
                 .get(block, "state")
                 .is_some_and(|state| document.text(state) == b"inactive");

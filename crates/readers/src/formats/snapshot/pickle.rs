@@ -5,6 +5,10 @@
 
 /// More objects than this are damage or not for us.
 const MOST_NODES: usize = 12_000_000;
+/// Objects inside others, counted wherever they are named: the same one may be in many.
+const MOST_ITEMS: usize = 32_000_000;
+/// Keys of a dictionary that are looked at: those of a snapshot have twenty.
+const MOST_KEYS: usize = 64;
 
 /// One object.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,8 +43,15 @@ impl<'b> Document<'b> {
     /// # Errors
     /// What it holds that is no plain data, or where it is damaged.
     pub fn read(bytes: &'b [u8]) -> Result<Document<'b>, String> {
-        let mut machine =
-            Machine { bytes, at: 0, nodes: vec![], stack: vec![], marks: vec![], memo: vec![] };
+        let mut machine = Machine {
+            bytes,
+            at: 0,
+            nodes: vec![],
+            stack: vec![],
+            marks: vec![],
+            memo: vec![],
+            items: 0,
+        };
         let root = machine.run()?;
         Ok(Document { bytes, nodes: machine.nodes, root })
     }
@@ -58,7 +69,8 @@ impl<'b> Document<'b> {
     /// The value of a dictionary's key.
     pub fn get(&self, object: u32, key: &str) -> Option<u32> {
         let Node::Dict(entries) = self.node(object) else { return None };
-        let found = entries.iter().rev().find(|(own, _)| self.text(*own) == key.as_bytes());
+        let found =
+            entries.iter().rev().take(MOST_KEYS).find(|(own, _)| self.text(*own) == key.as_bytes());
         found.map(|&(_, value)| value)
     }
 
@@ -94,6 +106,8 @@ struct Machine<'b> {
     stack: Vec<u32>,
     marks: Vec<usize>,
     memo: Vec<u32>,
+    /// Objects put inside others so far.
+    items: usize,
 }
 
 const CUT: &str = "the pickle is cut off or damaged";
@@ -106,7 +120,8 @@ impl Machine<'_> {
                 return self.stack.pop().ok_or_else(|| CUT.to_owned());
             }
             self.step(instruction)?;
-            if self.nodes.len() > MOST_NODES || self.stack.len() > MOST_NODES {
+            let held = self.nodes.len().max(self.stack.len()).max(self.marks.len());
+            if held > MOST_NODES || self.items > MOST_ITEMS {
                 return Err(format!("more than {MOST_NODES} objects"));
             }
         }
@@ -206,6 +221,9 @@ impl Machine<'_> {
     }
 
     fn push(&mut self, node: Node) {
+        if let Node::List(items) = &node {
+            self.items += items.len();
+        }
         self.stack.push(self.nodes.len() as u32);
         self.nodes.push(node);
     }
@@ -242,6 +260,7 @@ impl Machine<'_> {
     }
 
     fn append(&mut self, items: &[u32]) -> Result<(), String> {
+        self.items += items.len();
         let list = *self.stack.last().ok_or(CUT)?;
         match &mut self.nodes[list as usize] {
             Node::List(own) => own.extend_from_slice(items),
@@ -251,6 +270,7 @@ impl Machine<'_> {
     }
 
     fn insert(&mut self, items: &[u32]) -> Result<(), String> {
+        self.items += items.len();
         let dict = *self.stack.last().ok_or(CUT)?;
         match &mut self.nodes[dict as usize] {
             Node::Dict(own) => own.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1]))),

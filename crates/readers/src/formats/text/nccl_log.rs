@@ -251,11 +251,8 @@ fn communicator(process: Option<u32>, message: &str, line: &Line, context: &mut 
         context.fact(process, "nccl.init.nranks", ranks, line);
     }
     // The first communicator of a process is the whole job's; later ones are parts of it.
-    if let (Some(index), Some(rank)) = (process, number(" rank ")) {
-        let Some(own) = context.timeline.processes.get_mut(index as usize) else { return };
-        if own.rank.is_none() {
-            own.rank = u32::try_from(rank).ok();
-        }
+    if let (Some(process), Some(Ok(rank))) = (process, number(" rank ").map(u32::try_from)) {
+        context.set_rank(process, rank);
     }
 }
 

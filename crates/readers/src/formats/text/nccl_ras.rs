@@ -164,9 +164,8 @@ impl NcclRas {
         if let (Some(node), Some(pid)) = (node, pid) {
             process = context.process(node, pid);
             // The process may have been named before its rank.
-            if let Some(known) = process {
-                let known = &mut context.timeline.processes[known as usize];
-                known.rank = known.rank.or(context.rank);
+            if let (Some(process), Some(rank)) = (process, context.rank) {
+                context.set_rank(process, rank);
             }
         }
         process = process.or_else(|| context.tagged());

@@ -14,6 +14,8 @@ const QUOTED_BYTES: usize = 96 << 20;
 const QUOTE_BYTES: usize = 2 << 10;
 /// Processes beyond this number share none.
 const PROCESSES: usize = 1 << 16;
+/// Hosts on which the same process id is told apart from the rest of a line that lost its end.
+const HOSTS_OF_PID: usize = 64;
 
 /// Where a grammar states what a line means.
 #[derive(Debug)]
@@ -90,19 +92,17 @@ impl<'a> Context<'a> {
         if let Some(rank) = self.rank {
             self.memory.by_rank.entry(rank).or_insert(index);
         }
-        self.memory.hosts_of_pid.entry(pid).or_default().push(host.clone());
+        let hosts = self.memory.hosts_of_pid.entry(pid).or_default();
+        if hosts.len() < HOSTS_OF_PID {
+            hosts.push(host.clone());
+        }
         self.memory.by_pid.insert((host, pid), index);
         Some(index)
     }
 
     /// The process of this rank: added on first use.
     pub fn process_of_rank(&mut self, rank: u32) -> Option<u32> {
-        let stated = self.memory.by_rank.get(&rank).copied().or_else(|| {
-            let named = self.timeline.processes.iter().position(|p| p.rank == Some(rank));
-            named.map(|index| index as u32)
-        });
-        if let Some(index) = stated {
-            self.memory.by_rank.insert(rank, index);
+        if let Some(&index) = self.memory.by_rank.get(&rank) {
             return Some(index);
         }
         if self.timeline.processes.len() >= PROCESSES {
@@ -113,6 +113,15 @@ impl<'a> Context<'a> {
         let index = self.timeline.add_process(process);
         self.memory.by_rank.insert(rank, index);
         Some(index)
+    }
+
+    /// A process's rank, unless it is known.
+    pub fn set_rank(&mut self, process: u32, rank: u32) {
+        let Some(own) = self.timeline.processes.get_mut(process as usize) else { return };
+        if own.rank.is_none() {
+            own.rank = Some(rank);
+            self.memory.by_rank.entry(rank).or_insert(process);
+        }
     }
 
     /// The process that the launcher's tag of this line names.
