@@ -176,10 +176,10 @@ pub fn microseconds(digits: &[u8]) -> Option<i64> {
     let mut value = integer(whole)?.checked_mul(1000)?;
     let mut unit = 100;
     for &byte in fraction.iter().take(3) {
-        value += i64::from(byte - b'0') * unit;
+        value = value.checked_add(i64::from(byte - b'0') * unit)?;
         unit /= 10;
     }
-    value += i64::from(fraction.get(3).is_some_and(|&byte| byte >= b'5'));
+    value = value.checked_add(i64::from(fraction.get(3).is_some_and(|&byte| byte >= b'5')))?;
     Some(if negative { -value } else { value })
 }
 
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn times_come_from_their_digits() {
-        let cases: [(&str, Option<i64>); 9] = [
+        let cases: [(&str, Option<i64>); 12] = [
             ("5179396178540.919", Some(5_179_396_178_540_919)),
             ("1661203462598738", Some(1_661_203_462_598_738_000)),
             ("0.5", Some(500)),
@@ -210,6 +210,9 @@ mod tests {
             ("-1.25", Some(-1250)),
             ("1e3", Some(1_000_000)),
             ("99999999999999999999", None),
+            ("9223372036854775.807", Some(i64::MAX)),
+            ("9223372036854775.808", None),
+            ("-9223372036854775.8075", None),
             ("", None),
             ("abc", None),
         ];
