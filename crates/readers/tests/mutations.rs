@@ -5,7 +5,11 @@
 mod mutation;
 mod shapes;
 
-use std::{fs, io::Read, path::Path};
+use std::{
+    fs,
+    io::{Read, Write as _},
+    path::Path,
+};
 
 use mutation::{Numbers, mutated};
 use readers::{Input, ReadError, Reading, formats};
@@ -96,6 +100,30 @@ fn no_format_panics_on_mutated_inputs() {
     assert!(few.is_empty(), "seldom read once damaged: {few:?}\n{told}");
     assert!(memory <= MOST_MEMORY, "{told}");
     show(&told);
+}
+
+#[test]
+fn no_compression_panics_on_mutated_inputs() {
+    let gzip = |bytes: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(vec![], flate2::Compression::fast());
+        encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory can be written")
+    };
+    let zstd = |bytes: &[u8]| {
+        let level = ruzstd::encoding::CompressionLevel::Fastest;
+        ruzstd::encoding::compress_to_vec(bytes, level)
+    };
+    for compress in [&gzip as &dyn Fn(&[u8]) -> Vec<u8>, &zstd] {
+        let seeds: Vec<Vec<u8>> = SHAPES.iter().map(|(_, bytes)| compress(bytes)).collect();
+        let all: Vec<&[u8]> = seeds.iter().map(Vec::as_slice).collect();
+        for ((format, _), seed) in SHAPES.iter().zip(&seeds) {
+            assert_eq!(read_as(seed.clone()), Some(*format));
+        }
+        let mut numbers = Numbers::of("compression");
+        for turn in 0..inputs_per_format() {
+            read_as(mutated(all[turn % all.len()], &all, &mut numbers));
+        }
+    }
+    assert!(peak_memory().unwrap_or(0) <= MOST_MEMORY);
 }
 
 /// What `cargo test -- --nocapture` shows.

@@ -48,15 +48,28 @@ impl Reader for Nsys {
     }
 }
 
+/// Bytes of a compressed or piped export that are unpacked to disk: a few kilobytes of zeros could fill it.
+const MOST_UNPACKED: u64 = 32 << 30;
+
 /// SQLite needs a file to seek in.
 fn to_file(input: Input) -> Result<tempfile::NamedTempFile, ReadError> {
     let mut file = tempfile::NamedTempFile::new()?;
     let mut bytes = input.into_reader();
     let mut buffer = vec![0; 1 << 20];
+    let mut unpacked = 0;
     loop {
         match bytes.read(&mut buffer) {
             Ok(0) => break,
-            Ok(count) => file.write_all(&buffer[..count])?,
+            Ok(count) => {
+                unpacked += count as u64;
+                if unpacked > MOST_UNPACKED {
+                    return Err(ReadError::Nothing {
+                        format: "nsys",
+                        message: "over 32 GiB unpacked: name the unpacked file itself".to_owned(),
+                    });
+                }
+                file.write_all(&buffer[..count])?;
+            }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             // What came so far may still hold whole tables.
             Err(_) => break,
