@@ -57,7 +57,7 @@ fn benchmark_off(job: &Job) -> Option<Finding> {
         .filter(|&index| others.operations(job, index).next().is_some())
         .filter(|&index| steady(job, index, &general))
         .collect();
-    let saving = saving(job, &carrying, |ranks| Without { chosen: &general, ranks })?;
+    let saving = saving(job, &carrying, &Without { chosen: &general })?;
     let title = format!(
         "convolutions of constant shapes run general algorithms for {} of every step, with cudnn.benchmark off",
         milliseconds(saving.cost.estimate)

@@ -30,8 +30,9 @@ impl Rule for Allocator {
 
     fn check(&self, job: &Job) -> Vec<Finding> {
         let carrying = carriers(job, 0.01, |index| time(job, index));
-        let without = |ranks| WithoutAllocation { job, ranks };
-        let Some(saving) = saving(job, &carrying, without) else { return vec![] };
+        let Some(saving) = saving(job, &carrying, &WithoutAllocation { job }) else {
+            return vec![];
+        };
         let mut finding = ALLOCATOR_STALL.finding(
             Severity::Slow,
             format!(
@@ -126,15 +127,14 @@ fn count(job: &Job, index: usize) -> Counted {
 
 struct WithoutAllocation<'a> {
     job: &'a Job,
-    ranks: Vec<usize>,
 }
 
 impl Scenario for WithoutAllocation<'_> {
     fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
         let class = self.job.participants[participant].device.calls[call].class;
-        if !self.ranks.contains(&participant) || !is_allocation(class) {
-            return recorded;
+        match is_allocation(class) {
+            true => CallTiming { duration: 1_000, returns_at_once: true, ..recorded },
+            false => recorded,
         }
-        CallTiming { duration: 1_000, returns_at_once: true, ..recorded }
     }
 }

@@ -49,8 +49,7 @@ impl Rule for Checkpoint {
         } else {
             let carrying = carriers(job, 0.02, |index| saves.time(job, index));
             let launches = saves.copies.launches(job);
-            let without = |ranks| WithoutSaves { job, saves: &saves, launches: &launches, ranks };
-            saving(job, &carrying, without)
+            saving(job, &carrying, &WithoutSaves { job, saves: &saves, launches: &launches })
         };
         let Some(saving) = saving else { return vec![] };
         let verb = if saving.ranks.len() == 1 { "writes" } else { "write" };
@@ -148,14 +147,10 @@ struct WithoutSaves<'a> {
     job: &'a Job,
     saves: &'a Saves,
     launches: &'a [Launches],
-    ranks: Vec<usize>,
 }
 
 impl Scenario for WithoutSaves<'_> {
     fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
-        if !self.ranks.contains(&participant) {
-            return recorded;
-        }
         let device = &self.job.participants[participant].device;
         let own = &device.calls[call];
         let host = &self.saves.host[participant];
@@ -173,8 +168,6 @@ impl Scenario for WithoutSaves<'_> {
     }
 
     fn operation(&self, participant: usize, operation: usize, recorded: i64) -> i64 {
-        let taken =
-            self.ranks.contains(&participant) && self.saves.copies.contains(participant, operation);
-        if taken { 0 } else { recorded }
+        if self.saves.copies.contains(participant, operation) { 0 } else { recorded }
     }
 }

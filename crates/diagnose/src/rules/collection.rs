@@ -1,9 +1,8 @@
 //! `cpu.gc_pause`: the interpreter collects garbage while the device runs dry.
 
 use super::support::{
-    carriers,
-    host_time::{Stay, WithoutHostTime, stays},
-    milliseconds, saving, saving_on_the_host,
+    host_time::{self, Stay, stays},
+    milliseconds,
 };
 use crate::{
     finding::{Explanation, Finding, Rule, Severity},
@@ -32,13 +31,7 @@ impl Rule for Collection {
 
     fn check(&self, job: &Job) -> Vec<Finding> {
         let pauses: Vec<&Set> = job.participants.iter().map(|p| &p.device.collections).collect();
-        let without = |ranks| WithoutHostTime { job, times: &pauses, ranks };
-        let saving = if job.is_host_only() {
-            saving_on_the_host(job, &pauses)
-        } else {
-            saving(job, &carriers(job, 0.005, |index| pauses[index].clone()), without)
-        };
-        let Some(saving) = saving else { return vec![] };
+        let Some(saving) = host_time::saving(job, &pauses, 0.005) else { return vec![] };
         let cost = milliseconds(saving.cost.estimate);
         let title = format!("garbage collection costs {cost} of every step");
         let mut finding = GC_PAUSE.finding(Severity::Slow, title);

@@ -108,7 +108,7 @@ fn slow_transport(job: &Job) -> Option<Finding> {
         return None;
     }
     let all: Vec<usize> = (0..job.participants.len()).collect();
-    let saving = saving(job, &all, |_| AtRate { job, expected })?;
+    let saving = saving(job, &all, &AtRate { job, expected })?;
     let title = format!(
         "collectives run at {middle:.0} GB/s where {expected:.0} are usual: {} of every step",
         milliseconds(saving.cost.estimate)
@@ -164,7 +164,7 @@ fn not_overlapped(job: &Job) -> Option<Finding> {
     if concerned.is_empty() || concerned.len() < job.participants.len() {
         return None;
     }
-    let saving = saving(job, &concerned, |_| NoTransfer)?;
+    let saving = saving(job, &concerned, &NoTransfer)?;
     // At the high end nothing is exposed. In truth the last bucket always is, up to a quarter of the bytes where a
     // tied embedding comes last, and what is hidden slows the computing beside it.
     let nothing = saving.cost.high.max(saving.cost.estimate);

@@ -73,20 +73,11 @@ fn pageable(job: &Job) -> Option<Finding> {
         carriers(job, 0.01, |index| Set::union_of(large(index).map(|o| (o.start, o.end))));
     let stalls = unmarked_stalls(job);
     let launches = chosen.launches(job);
-    let narrow = |ranks| Pinned { job, chosen: &chosen, launches: &launches, stalls: None, ranks };
-    let mut saving = saving(job, &carrying, narrow)?;
+    let narrow = Pinned { job, chosen: &chosen, launches: &launches, stalls: None };
+    let mut saving = saving(job, &carrying, &narrow)?;
     // The wider form: releasing a large pageable batch holds the host up too, right after the copy.
-    let wide = Pinned {
-        job,
-        chosen: &chosen,
-        launches: &launches,
-        stalls: Some(&stalls),
-        ranks: saving.participants.clone(),
-    };
-    if let (Some(replay), Some(base)) = (&job.replay, &job.unchanged) {
-        let with_release = (base.replayed - replay.run(&wide).replayed) / 1e6;
-        saving.cost.high = saving.cost.high.max(with_release);
-    }
+    let wide = Pinned { stalls: Some(&stalls), ..narrow };
+    saving.cost.high = saving.cost.high.max(saving.saved_by(job, &wide));
     let mut finding = PAGEABLE.finding(
         Severity::Slow,
         format!(
@@ -107,14 +98,10 @@ struct Pinned<'a> {
     chosen: &'a Chosen,
     launches: &'a [Launches],
     stalls: Option<&'a [&'a Set]>,
-    ranks: Vec<usize>,
 }
 
 impl Scenario for Pinned<'_> {
     fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
-        if !self.ranks.contains(&participant) {
-            return recorded;
-        }
         let device = &self.job.participants[participant].device;
         let mut timing = recorded;
         if let Some(stalls) = self.stalls {
@@ -134,7 +121,7 @@ impl Scenario for Pinned<'_> {
     }
 
     fn operation(&self, participant: usize, operation: usize, recorded: i64) -> i64 {
-        if !self.ranks.contains(&participant) || !self.chosen.contains(participant, operation) {
+        if !self.chosen.contains(participant, operation) {
             return recorded;
         }
         let bytes = self.job.participants[participant].device.operations[operation].bytes;
@@ -148,7 +135,7 @@ fn not_overlapped(job: &Job) -> Option<Finding> {
     let large = |o: &Operation| o.work == Work::Copy && !o.pageable && o.bytes >= LARGE;
     let chosen = Chosen::of(job, large, crosses);
     let carrying = carriers(job, WORTH, |index| chosen.time(job, index));
-    let saving = saving(job, &carrying, |ranks| Without { chosen: &chosen, ranks })?;
+    let saving = saving(job, &carrying, &Without { chosen: &chosen })?;
     let cost = milliseconds(saving.cost.estimate);
     let title = format!("pinned copies run with nothing beside them: {cost} of every step");
     let mut finding = NOT_OVERLAPPED.finding(Severity::Slow, title);

@@ -50,8 +50,8 @@ impl Rule for HostStall {
         let stalls: Vec<Set> = unmarked_stalls(job).into_iter().map(long).collect();
         let stalls: Vec<&Set> = stalls.iter().collect();
         let carrying = carriers(job, 0.02, |index| stalls[index].clone());
-        let without = |ranks| WithoutHostTime { job, times: &stalls, ranks };
-        let Some(saving) = saving(job, &carrying, without) else { return vec![] };
+        let without = WithoutHostTime { job, times: &stalls };
+        let Some(saving) = saving(job, &carrying, &without) else { return vec![] };
         let cost = milliseconds(saving.cost.estimate);
         let (explanation, title) = if saving.late {
             let whose = ranks_text(&saving.ranks);

@@ -51,16 +51,12 @@ impl Rule for Launch {
         if issuing.is_empty() {
             return vec![];
         }
-        let Some(mut saving) = saving(job, &all, |ranks| HostFree { job, ranks, share: 1.0 })
-        else {
+        let Some(mut saving) = saving(job, &all, &HostFree { job, share: 1.0 }) else {
             return vec![];
         };
         // The recorder itself slows the host, so the true loss is smaller: a host twice as fast is the low end.
-        let base = job.unchanged.as_ref().map_or(0.0, |outcome| outcome.replayed);
-        let half = HostFree { job, ranks: saving.participants.clone(), share: 0.5 };
-        if let Some(replay) = &job.replay {
-            saving.cost.low = ((base - replay.run(&half).replayed) / 1e6).min(saving.cost.low);
-        }
+        let half = saving.saved_by(job, &HostFree { job, share: 0.5 });
+        saving.cost.low = half.min(saving.cost.low);
         let recording = Recording::of(job, saving.cost.estimate);
         if let Some(recording) = &recording {
             saving.cost = recording.left_of(saving.cost);
@@ -154,15 +150,11 @@ impl<'a> Recording<'a> {
 /// Host time removed by a share, everywhere but in waits for the device and where time has a cause of another name.
 struct HostFree<'a> {
     job: &'a Job,
-    ranks: Vec<usize>,
     share: f64,
 }
 
 impl Scenario for HostFree<'_> {
     fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
-        if !self.ranks.contains(&participant) {
-            return recorded;
-        }
         let kept = |time: i64| (time as f64 * (1.0 - self.share)) as i64;
         let device = &self.job.participants[participant].device;
         let named = [&device.loader, &device.saves, &device.collections, &device.unmarked_stalls];

@@ -91,7 +91,7 @@ pub(super) fn is_unaligned(name: &str) -> bool {
 fn transposes(job: &Job) -> Option<Finding> {
     let chosen = Chosen::of(job, |o| matches!(o.work, Work::Compute(_)), is_transpose);
     let carrying = carriers(job, 0.01, |index| chosen.time(job, index));
-    let saving = saving(job, &carrying, |ranks| Without { chosen: &chosen, ranks })?;
+    let saving = saving(job, &carrying, &Without { chosen: &chosen })?;
     let cost = milliseconds(saving.cost.estimate);
     let title = format!("{cost} of every step go to turning tensors between NCHW and NHWC");
     let mut finding = TRANSPOSES.finding(Severity::Slow, title);
@@ -105,7 +105,7 @@ fn transposes(job: &Job) -> Option<Finding> {
 fn unaligned(job: &Job) -> Option<Finding> {
     let chosen = Chosen::of(job, |o| matches!(o.work, Work::Compute(_)), is_unaligned);
     let carrying = carriers(job, 0.01, |index| chosen.time(job, index));
-    let saving = saving(job, &carrying, |ranks| Without { chosen: &chosen, ranks })?;
+    let saving = saving(job, &carrying, &Without { chosen: &chosen })?;
     let title = format!(
         "kernels for unaligned extents take {} of every step",
         milliseconds(saving.cost.estimate)

@@ -1,9 +1,8 @@
 //! `data.loader_starved`: the step waits for the next batch.
 
 use super::support::{
-    carriers,
-    host_time::{WithoutHostTime, stays},
-    milliseconds, saving, saving_on_the_host,
+    host_time::{self, stays},
+    milliseconds,
 };
 use crate::{
     finding::{Explanation, Finding, Rule, Severity},
@@ -32,13 +31,7 @@ impl Rule for Loader {
 
     fn check(&self, job: &Job) -> Vec<Finding> {
         let waits: Vec<&Set> = job.participants.iter().map(|p| &p.device.loader).collect();
-        let without = |ranks| WithoutHostTime { job, times: &waits, ranks };
-        let saving = if job.is_host_only() {
-            saving_on_the_host(job, &waits)
-        } else {
-            saving(job, &carriers(job, 0.01, |index| waits[index].clone()), without)
-        };
-        let Some(saving) = saving else { return vec![] };
+        let Some(saving) = host_time::saving(job, &waits, 0.01) else { return vec![] };
         let cost = milliseconds(saving.cost.estimate);
         let title = format!("{cost} of every step go to waiting for the data loader");
         let mut finding = LOADER_STARVED.finding(Severity::Slow, title);

@@ -68,8 +68,8 @@ fn volume(job: &Job) -> Option<Finding> {
         return None;
     }
     let all: Vec<usize> = (0..job.participants.len()).collect();
-    let half = saving(job, &all, |_| Scaled { job, least: 0, share: 0.5 })?;
-    let none = saving(job, &all, |_| Scaled { job, least: 0, share: 0.0 })?;
+    let half = saving(job, &all, &Scaled { job, least: 0, share: 0.5 })?;
+    let none = saving(job, &all, &Scaled { job, least: 0, share: 0.0 })?;
     let title = format!(
         "more is exchanged than computing can hide: half the bytes save {} of every step",
         milliseconds(half.cost.estimate)
@@ -117,7 +117,7 @@ fn tiny(job: &Job) -> Option<Finding> {
     if evidence.is_empty() {
         return None;
     }
-    let saving = saving(job, &all, |_| Scaled { job, least: SMALL, share: 0.0 })?;
+    let saving = saving(job, &all, &Scaled { job, least: SMALL, share: 0.0 })?;
     let title = format!(
         "many small collectives: {} of every step go to their latency",
         milliseconds(saving.cost.estimate)

@@ -39,20 +39,12 @@ impl Rule for Precision {
         };
         let slow = Chosen::of(job, product, is_ordinary);
         let carrying = carriers(job, 0.1, |index| slow.time(job, index));
-        let faster = |factor: f64, elementwise: f64| {
-            let slow = &slow;
-            move |ranks| Faster { job, slow, factor, elementwise, ranks }
-        };
-        let Some(mut saving) = saving(job, &carrying, faster(BF16, 1.0)) else { return vec![] };
-        if let (Some(replay), Some(base)) = (&job.replay, &job.unchanged) {
-            let saves = |factor, elementwise| {
-                let scenario = faster(factor, elementwise)(saving.participants.clone());
-                (base.replayed - replay.run(&scenario).replayed) / 1e6
-            };
-            // From TF32 alone to bf16 throughout, which halves the bytes of everything else as well.
-            saving.cost.low = saves(TF32, 1.0);
-            saving.cost.high = saves(BF16, 2.0).max(saving.cost.estimate);
-        }
+        let faster =
+            |factor: f64, elementwise: f64| Faster { job, slow: &slow, factor, elementwise };
+        let Some(mut saving) = saving(job, &carrying, &faster(BF16, 1.0)) else { return vec![] };
+        // From TF32 alone to bf16 throughout, which halves the bytes of everything else as well.
+        saving.cost.low = saving.saved_by(job, &faster(TF32, 1.0));
+        saving.cost.high = saving.saved_by(job, &faster(BF16, 2.0)).max(saving.cost.estimate);
         let mut finding = TF32_OFF.finding(
             Severity::Slow,
             format!(
@@ -92,14 +84,10 @@ struct Faster<'a> {
     slow: &'a Chosen,
     factor: f64,
     elementwise: f64,
-    ranks: Vec<usize>,
 }
 
 impl Scenario for Faster<'_> {
     fn operation(&self, participant: usize, operation: usize, recorded: i64) -> i64 {
-        if !self.ranks.contains(&participant) {
-            return recorded;
-        }
         if self.slow.contains(participant, operation) {
             return (recorded as f64 / self.factor) as i64;
         }

@@ -56,7 +56,7 @@ fn find(job: &Job, chosen: &[Vec<bool>], explanation: Explanation) -> Option<Fin
         Set::union_of(calls.filter(|(_, chosen)| **chosen).map(|(call, _)| (call.start, call.end)))
     };
     let carrying = carriers(job, 0.001, time);
-    let saving = saving(job, &carrying, |ranks| WithoutWaits { chosen, ranks })?;
+    let saving = saving(job, &carrying, &WithoutWaits { chosen })?;
     let mut finding = explanation.finding(
         Severity::Slow,
         format!(
@@ -108,14 +108,13 @@ fn chosen(job: &Job, index: usize, item: bool) -> Vec<bool> {
 
 struct WithoutWaits<'a> {
     chosen: &'a [Vec<bool>],
-    ranks: Vec<usize>,
 }
 
 impl Scenario for WithoutWaits<'_> {
     fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
-        if !self.ranks.contains(&participant) || !self.chosen[participant][call] {
-            return recorded;
+        match self.chosen[participant][call] {
+            true => CallTiming { duration: 3_000, returns_at_once: true, ..recorded },
+            false => recorded,
         }
-        CallTiming { duration: 3_000, returns_at_once: true, ..recorded }
     }
 }

@@ -80,7 +80,7 @@ fn find(job: &Job, explanation: Explanation, wanted: Wanted, place: &str) -> Opt
         Set::union_of(silent.intervals().iter().copied().filter(|(s, e)| e - s >= STALL))
     };
     let carrying = carriers(job, 0.02, stalls);
-    let saving = saving(job, &carrying, |ranks| WithoutTuning { job, inside: &inside, ranks })?;
+    let saving = saving(job, &carrying, &WithoutTuning { job, inside: &inside })?;
     let mut finding = explanation.finding(
         Severity::Slow,
         format!("{} of every step are spent {place}", milliseconds(saving.cost.estimate)),
@@ -111,14 +111,10 @@ fn operators(job: &Job, index: usize, wanted: Wanted) -> impl Iterator<Item = Sp
 struct WithoutTuning<'a> {
     job: &'a Job,
     inside: &'a [Set],
-    ranks: Vec<usize>,
 }
 
 impl Scenario for WithoutTuning<'_> {
     fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
-        if !self.ranks.contains(&participant) {
-            return recorded;
-        }
         let found = &self.job.participants[participant].device.calls[call];
         let inside = &self.inside[participant];
         let mut timing = recorded;

@@ -49,7 +49,7 @@ fn find(job: &Job) -> Option<Finding> {
     let carrying: Vec<usize> =
         (0..per_step.len()).filter(|&index| 1.0 / share(index) > UNEVEN_SHARE).collect();
     let shares: Vec<f64> = (0..per_step.len()).map(|index| share(index).min(1.0)).collect();
-    let saving = saving(job, &carrying, |ranks| Even { job, shares: &shares, ranks })?;
+    let saving = saving(job, &carrying, &Even { job, shares: &shares })?;
     let title = format!(
         "{} more to compute than the others: {} of every step",
         match &saving.ranks[..] {
@@ -59,21 +59,21 @@ fn find(job: &Job) -> Option<Finding> {
         milliseconds(saving.cost.estimate)
     );
     let mut finding = UNEVEN.finding(Severity::Slow, title);
+    let kernels = |index: usize| {
+        let (start, end) = job.accounted[index].steps.window().unwrap_or((0, 0));
+        let operations = &job.participants[index].device.operations;
+        let inside = operations.iter().filter(|o| start <= o.start && o.start < end);
+        inside.filter(|o| matches!(o.work, Work::Compute(_))).count() as i64 / steps(index)
+    };
+    let kernels: Vec<i64> = (0..per_step.len()).map(kernels).collect();
+    let usual_kernels = median(&mut kernels.clone()).unwrap_or(0);
     for &index in &saving.participants {
         let participant = &job.participants[index];
-        let kernels = |index: usize| {
-            let (start, end) = job.accounted[index].steps.window().unwrap_or((0, 0));
-            let operations = &job.participants[index].device.operations;
-            let inside = operations.iter().filter(|o| start <= o.start && o.start < end);
-            inside.filter(|o| matches!(o.work, Work::Compute(_))).count() as i64 / steps(index)
-        };
-        let usual_kernels =
-            median(&mut (0..per_step.len()).map(kernels).collect::<Vec<_>>()).unwrap_or(0);
         let text = format!(
             "rank {}: computing {} a step in {} kernels, usual are {} in {usual_kernels}",
             participant.rank,
             milliseconds(per_step[index] as f64 / 1e6),
-            kernels(index),
+            kernels[index],
             milliseconds(usual as f64 / 1e6)
         );
         finding.evidence.push(Evidence::counted(job, participant.input, text));
@@ -85,15 +85,14 @@ fn find(job: &Job) -> Option<Finding> {
 struct Even<'a> {
     job: &'a Job,
     shares: &'a [f64],
-    ranks: Vec<usize>,
 }
 
 impl Scenario for Even<'_> {
     fn operation(&self, participant: usize, operation: usize, recorded: i64) -> i64 {
         let found = &self.job.participants[participant].device.operations[operation];
-        if !self.ranks.contains(&participant) || !matches!(found.work, Work::Compute(_)) {
-            return recorded;
+        match found.work {
+            Work::Compute(_) => (recorded as f64 * self.shares[participant]) as i64,
+            _ => recorded,
         }
-        (recorded as f64 * self.shares[participant]) as i64
     }
 }

@@ -122,14 +122,10 @@ impl Launches {
 pub struct Without<'a> {
     /// The operations.
     pub chosen: &'a Chosen,
-    /// On which participants.
-    pub ranks: Vec<usize>,
 }
 
 impl Scenario for Without<'_> {
     fn operation(&self, participant: usize, operation: usize, recorded: i64) -> i64 {
-        let taken =
-            self.ranks.contains(&participant) && self.chosen.contains(participant, operation);
-        if taken { 0 } else { recorded }
+        if self.chosen.contains(participant, operation) { 0 } else { recorded }
     }
 }

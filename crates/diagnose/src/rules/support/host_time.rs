@@ -1,6 +1,6 @@
 //! What the host does between its calls, and the job in which it does not. Knows no cause.
 
-use super::milliseconds;
+use super::{carriers, milliseconds, saving::Saving, saving_on_the_host};
 use crate::{
     device::Device,
     finding::Evidence,
@@ -12,6 +12,15 @@ use crate::{
 /// Host time of 1 ms and more between calls that nothing marks, by participant.
 pub fn unmarked_stalls(job: &Job) -> Vec<&Set> {
     job.participants.iter().map(|participant| &participant.device.unmarked_stalls).collect()
+}
+
+/// What is saved without these times, on ranks where they are at least `share` of the steps.
+pub fn saving(job: &Job, times: &[&Set], share: f64) -> Option<Saving> {
+    if job.is_host_only() {
+        return saving_on_the_host(job, times);
+    }
+    let carrying = carriers(job, share, |index| times[index].clone());
+    super::saving(job, &carrying, &WithoutHostTime { job, times })
 }
 
 /// The part of the gap before a call that lies in a set.
@@ -65,15 +74,10 @@ pub struct WithoutHostTime<'a> {
     pub job: &'a Job,
     /// By participant.
     pub times: &'a [&'a Set],
-    /// On which participants.
-    pub ranks: Vec<usize>,
 }
 
 impl Scenario for WithoutHostTime<'_> {
     fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
-        if !self.ranks.contains(&participant) {
-            return recorded;
-        }
         let device = &self.job.participants[participant].device;
         let spent = in_gap(device, call, recorded.gap, self.times[participant]);
         CallTiming { gap: (recorded.gap - spent).max(0), ..recorded }

@@ -30,6 +30,11 @@ impl Saving {
         self
     }
 
+    /// Milliseconds per step that another scenario saves on the same participants.
+    pub fn saved_by(&self, job: &Job, scenario: &dyn Scenario) -> f64 {
+        saved(job, &self.participants, scenario).unwrap_or(0.0)
+    }
+
     /// Puts ranks, cost and how sure they are into a finding.
     pub fn price(self, job: &Job, finding: &mut Finding) {
         finding.confidence = match self.cost.by {
@@ -42,32 +47,25 @@ impl Saving {
     }
 }
 
-/// Replays the job without a cause: on all participants that carry it, and on each alone.
+/// Replays the job without a cause: on all participants that carry it, and on each alone. `without` is the job in which
+/// nobody has it.
 ///
 /// A rank is at fault alone only if removing its part alone saves more than 2 % and at least half of what removing all
 /// parts saves; otherwise the cause belongs to all that carry it. `None` where the replay is unusable or nothing worth
 /// mentioning is saved.
-pub fn saving<'a, S: Scenario + 'a>(
-    job: &'a Job,
-    carriers: &[usize],
-    without: impl Fn(Vec<usize>) -> S,
-) -> Option<Saving> {
-    let base = job.unchanged.as_ref().filter(|_| job.replay_is_usable())?.replayed;
-    let replay = job.replay.as_ref()?;
-    let saves = |scenario: &dyn Scenario| (base - replay.run(scenario).replayed) / 1e6;
-    let worth = WORTH * base / 1e6;
+pub fn saving(job: &Job, carriers: &[usize], without: &dyn Scenario) -> Option<Saving> {
     if carriers.is_empty() {
         return None;
     }
-    let all = saves(&without(carriers.to_vec()));
+    let worth = WORTH * job.unchanged.as_ref()?.replayed / 1e6;
+    let all = saved(job, carriers, without)?;
     if all < worth {
         return None;
     }
     let mut at_fault = carriers.to_vec();
     if carriers.len() > 1 {
         let enough = |part: &[usize]| {
-            let own = saves(&without(part.to_vec()));
-            own > worth && own >= all / 2.0
+            saved(job, part, without).is_some_and(|own| own > worth && own >= all / 2.0)
         };
         let (left, right) = carriers.split_at(carriers.len() / 2);
         let alone = [enough_alone(left, &enough), enough_alone(right, &enough)].concat();
@@ -78,14 +76,24 @@ pub fn saving<'a, S: Scenario + 'a>(
     }
     let late = job.participants.len() > 1 && at_fault.len() < job.participants.len();
     let estimate =
-        if at_fault.len() == carriers.len() { all } else { saves(&without(at_fault.clone())) };
-    let scenario = without(at_fault.clone());
-    let twins = Twins::new(job, &scenario);
-    let wide = if twins.found { saves(&twins) } else { estimate };
+        if at_fault.len() == carriers.len() { all } else { saved(job, &at_fault, without)? };
+    let wide = Twins::of(job, &OnlyOn::new(job, &at_fault, without))
+        .and_then(|twins| replayed_saving(job, &twins))
+        .unwrap_or(estimate);
     let ranks = at_fault.iter().map(|&index| job.participants[index].rank).collect();
     let cost =
         Cost { estimate, low: estimate.min(wide), high: estimate.max(wide), by: CostBy::Replay };
     Some(Saving { participants: at_fault, ranks, late, cost })
+}
+
+/// Milliseconds per step that a scenario saves on these participants; `None` where the replay is unusable.
+fn saved(job: &Job, participants: &[usize], scenario: &dyn Scenario) -> Option<f64> {
+    replayed_saving(job, &OnlyOn::new(job, participants, scenario))
+}
+
+fn replayed_saving(job: &Job, scenario: &dyn Scenario) -> Option<f64> {
+    let base = job.unchanged.as_ref().filter(|_| job.replay_is_usable())?.replayed;
+    Some((base - job.replay.as_ref()?.run(scenario).replayed) / 1e6)
 }
 
 /// The carriers each of which is enough alone. No rank of a part that together is not enough can be: less work never makes a
@@ -136,17 +144,54 @@ pub fn confidence(job: &Job) -> Confidence {
     }
 }
 
+/// A scenario on some participants; the others do as recorded. Transfers belong to all.
+struct OnlyOn<'a> {
+    scenario: &'a dyn Scenario,
+    /// For each participant whether it is one of them.
+    on: Vec<bool>,
+}
+
+impl<'a> OnlyOn<'a> {
+    fn new(job: &Job, participants: &[usize], scenario: &'a dyn Scenario) -> OnlyOn<'a> {
+        let mut on = vec![false; job.participants.len()];
+        for &participant in participants {
+            on[participant] = true;
+        }
+        OnlyOn { scenario, on }
+    }
+}
+
+impl Scenario for OnlyOn<'_> {
+    fn call(&self, participant: usize, call: usize, recorded: CallTiming) -> CallTiming {
+        match self.on[participant] {
+            true => self.scenario.call(participant, call, recorded),
+            false => recorded,
+        }
+    }
+
+    fn operation(&self, participant: usize, operation: usize, recorded: i64) -> i64 {
+        match self.on[participant] {
+            true => self.scenario.operation(participant, operation, recorded),
+            false => recorded,
+        }
+    }
+
+    fn transfer(&self, matched: usize, recorded: i64) -> i64 {
+        self.scenario.transfer(matched, recorded)
+    }
+}
+
 /// A scenario in which, further, computing that a waiting collective slowed runs as fast as on the fastest rank.
 struct Twins<'a> {
     inner: &'a dyn Scenario,
     fastest: Vec<Vec<i64>>,
-    found: bool,
 }
 
 impl<'a> Twins<'a> {
-    fn new(job: &Job, inner: &'a dyn Scenario) -> Twins<'a> {
+    /// `None` where the ranks do not launch the same kernels.
+    fn of(job: &Job, inner: &'a dyn Scenario) -> Option<Twins<'a>> {
         if job.participants.len() < 2 {
-            return Twins { inner, fastest: vec![], found: false };
+            return None;
         }
         let mut fastest: Vec<Vec<i64>> =
             job.participants.iter().map(|p| vec![i64::MAX; p.device.operations.len()]).collect();
@@ -175,25 +220,25 @@ impl<'a> Twins<'a> {
             let operation = &job.participants[participant].device.operations[index];
             job.timeline(participant).name_of(operation.span)
         };
-        let equal = sequences.windows(2).all(|pair| pair[0].len() == pair[1].len());
-        if equal {
-            for position in 0..sequences[0].len() {
-                let own: Vec<usize> = sequences.iter().map(|sequence| sequence[position]).collect();
-                let first = name(0, own[0]);
-                if !own.iter().enumerate().all(|(p, &index)| name(p, index) == first) {
-                    continue;
-                }
-                let length = |(p, &index): (usize, &usize)| {
-                    let operation = &job.participants[p].device.operations[index];
-                    operation.end - operation.start
-                };
-                let least = own.iter().enumerate().map(length).min().unwrap_or(i64::MAX);
-                for (p, &index) in own.iter().enumerate() {
-                    fastest[p][index] = least;
-                }
+        if sequences.windows(2).any(|pair| pair[0].len() != pair[1].len()) {
+            return None;
+        }
+        for position in 0..sequences[0].len() {
+            let own: Vec<usize> = sequences.iter().map(|sequence| sequence[position]).collect();
+            let first = name(0, own[0]);
+            if !own.iter().enumerate().all(|(p, &index)| name(p, index) == first) {
+                continue;
+            }
+            let length = |(p, &index): (usize, &usize)| {
+                let operation = &job.participants[p].device.operations[index];
+                operation.end - operation.start
+            };
+            let least = own.iter().enumerate().map(length).min().unwrap_or(i64::MAX);
+            for (p, &index) in own.iter().enumerate() {
+                fastest[p][index] = least;
             }
         }
-        Twins { inner, fastest, found: equal }
+        Some(Twins { inner, fastest })
     }
 }
 
