@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use timeline::{Timeline, TrackKind};
 
-use crate::{device::step_number, job::Input, wall_clock::WallClock};
+use crate::{job::Input, marks::step_number, wall_clock::WallClock};
 
 /// The recordings to join.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,10 +2,7 @@
 //!
 //! Knows timelines; not the other ranks.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashMap},
-};
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use timeline::{Detail, Kind, SpanId, Timeline, TrackId, TrackKind};
 
@@ -14,6 +11,7 @@ use crate::{
     index::Index,
     interval::Set,
     leaf::Leaf,
+    marks::{HostStep, Mark, Marks, step_number},
     wall_clock::WallClock,
 };
 
@@ -79,15 +77,10 @@ pub struct HostCall {
     pub class: Call,
 }
 
-/// A step as the host marked it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostStep {
-    /// The program's number of the step.
-    pub number: i64,
-    /// Start of the mark.
-    pub start: i64,
-    /// End of the mark.
-    pub end: i64,
+impl HostCall {
+    fn key(&self) -> (i64, i64, SpanId) {
+        (self.start, self.end, self.span)
+    }
 }
 
 /// One device of one rank.
@@ -134,42 +127,69 @@ impl Device {
 
 /// All devices of a rank's timeline that carried out operations.
 pub fn devices(timeline: &Timeline) -> Vec<Device> {
+    let clock = WallClock::of(timeline);
+    assemble(timeline, &clock, queues(timeline, &clock))
+}
+
+/// A rank that trains on the host: marked steps, and framework operators on the thread that steps, but no operation of
+/// a device. `None` for any other recording.
+pub fn host_only(timeline: &Timeline) -> Option<Device> {
     let (clock, spans) = (WallClock::of(timeline), &timeline.spans);
-    let at = |id: SpanId| clock.times(id);
-    let mut kernel_leaves: HashMap<usize, Leaf> = HashMap::new();
-    // Devices are told apart by process too: each process may see one device and call it 0.
-    let mut by_device: BTreeMap<(u32, u32), Vec<Operation>> = BTreeMap::new();
-    let mut launching: BTreeMap<(u32, u32), Vec<TrackId>> = BTreeMap::new();
+    let stepping = spans.ids().find_map(|id| {
+        let span = spans.get(id);
+        let is_step = span.kind == Kind::Mark && step_number(timeline.name_of(id)).is_some();
+        is_step.then_some(span.track)
+    })?;
+    let process = timeline.tracks[stepping.0 as usize].process;
+    let alone = Queue { operations: vec![], threads: vec![stepping] };
+    let queues = BTreeMap::from([((process, 0), alone)]);
+    let mut device = assemble(timeline, &clock, queues).pop()?;
+    let exchanges = spans.ids().filter(|&id| classify::is_host_exchange(timeline.name_of(id)));
+    device.exchanges = Set::union_of(exchanges.map(|id| clock.times(id)));
+    (device.host_steps.len() > 1 && !device.host_op_spans.is_empty()).then_some(device)
+}
+
+/// What a device carried out, and the threads that launched it.
+#[derive(Debug, Default)]
+struct Queue {
+    operations: Vec<Operation>,
+    threads: Vec<TrackId>,
+}
+
+/// The operations of each process's devices: each process may see one device and call it 0.
+fn queues(timeline: &Timeline, clock: &WallClock<'_>) -> BTreeMap<(u32, u32), Queue> {
+    let spans = &timeline.spans;
+    let mut leaves: Vec<Option<Leaf>> = vec![None; timeline.names.len()];
+    let mut queues: BTreeMap<(u32, u32), Queue> = BTreeMap::new();
     for id in spans.ids() {
         let span = spans.get(id);
         let track = &timeline.tracks[span.track.0 as usize];
         let TrackKind::Stream { device, stream } = track.kind else { continue };
-        let device = (track.process, device);
+        let name = timeline.names.text(span.name);
         let work = match span.kind {
-            Kind::Compute => Work::Compute(
-                *kernel_leaves
-                    .entry(span.name.index())
-                    .or_insert_with(|| classify::kernel(timeline.names.text(span.name))),
-            ),
+            Kind::Compute => {
+                let leaf = &mut leaves[span.name.index()];
+                Work::Compute(*leaf.get_or_insert_with(|| classify::kernel(name)))
+            }
             Kind::Communication => Work::Collective,
             Kind::Copy => Work::Copy,
             Kind::Fill => Work::Fill,
             _ => continue,
         };
-        let (start, end) = at(id);
+        let queue = queues.entry((track.process, device)).or_default();
         if let Some(call) = spans.launcher(id) {
-            let threads = launching.entry(device).or_default();
-            let track = spans.get(call).track;
-            if !threads.contains(&track) {
-                threads.push(track);
+            let thread = spans.get(call).track;
+            if !queue.threads.contains(&thread) {
+                queue.threads.push(thread);
             }
         }
+        let (start, end) = clock.times(id);
         let bytes = spans.details(id).find_map(|detail| match detail {
             Detail::Transfer { bytes } => Some(*bytes),
             Detail::Collective { bytes, .. } => *bytes,
             _ => None,
         });
-        let operation = Operation {
+        queue.operations.push(Operation {
             start,
             end,
             span: id,
@@ -177,223 +197,125 @@ pub fn devices(timeline: &Timeline) -> Vec<Device> {
             stream,
             launch: None,
             bytes: bytes.unwrap_or(0),
-            pageable: work == Work::Copy
-                && timeline.names.text(span.name).to_lowercase().contains("pageable"),
+            pageable: work == Work::Copy && name.to_lowercase().contains("pageable"),
             matched: None,
             waited: 0,
-        };
-        by_device.entry(device).or_default().push(operation);
+        });
     }
-    let mut hosts: BTreeMap<u32, Host> = BTreeMap::new();
-    by_device
-        .into_iter()
-        .map(|(device, operations)| {
-            let threads = launching.remove(&device).unwrap_or_default();
-            let host = hosts.entry(device.0).or_insert_with(|| Host::read(timeline, &at, device.0));
-            host.device(timeline, &at, device, operations, &threads)
-        })
-        .collect()
+    queues
 }
 
-/// A rank that trains on the host: marked steps, and framework operators on the thread that steps, but no operation of
-/// a device. `None` for any other recording.
-pub fn host_only(timeline: &Timeline) -> Option<Device> {
-    let (clock, spans) = (WallClock::of(timeline), &timeline.spans);
-    let at = |id: SpanId| clock.times(id);
-    let stepping = spans.ids().find_map(|id| {
+/// What the launching threads of a device did.
+#[derive(Debug, Default)]
+struct Chain {
+    calls: Vec<HostCall>,
+    operators: Vec<SpanId>,
+}
+
+/// The chains of all devices, read in one pass however many there are.
+fn chains(timeline: &Timeline, clock: &WallClock<'_>, threads: &[&[TrackId]]) -> Vec<Chain> {
+    let spans = &timeline.spans;
+    let mut launching_for: Vec<Vec<usize>> = vec![vec![]; timeline.tracks.len()];
+    for (device, threads) in threads.iter().enumerate() {
+        for thread in *threads {
+            launching_for[thread.0 as usize].push(device);
+        }
+    }
+    let mut classes: Vec<Option<Call>> = vec![None; timeline.names.len()];
+    let mut chains: Vec<Chain> = threads.iter().map(|_| Chain::default()).collect();
+    for id in spans.ids() {
         let span = spans.get(id);
-        let is_step = span.kind == Kind::Mark && step_number(timeline.name_of(id)).is_some();
-        is_step.then_some(span.track)
-    })?;
-    let process = timeline.tracks[stepping.0 as usize].process;
-    let host = Host::read(timeline, &at, process);
-    let mut device = host.device(timeline, &at, (process, 0), vec![], &[stepping]);
-    device.exchanges = Set::union_of(
-        spans.ids().filter(|&id| classify::is_host_exchange(timeline.name_of(id))).map(at),
-    );
-    (host.steps.len() > 1 && !device.host_op_spans.is_empty()).then_some(device)
-}
-
-/// Marks of the host that all devices of a rank share.
-struct Host {
-    steps: Vec<HostStep>,
-    step_source: &'static str,
-    loader: Vec<(TrackId, i64, i64)>,
-    saves: Vec<(TrackId, i64, i64)>,
-    collections: Set,
-    profiler: Set,
-}
-
-impl Host {
-    fn read(timeline: &Timeline, at: &impl Fn(SpanId) -> (i64, i64), process: u32) -> Host {
-        let (mut steps, mut loader, mut saves) = (vec![], vec![], vec![]);
-        let (mut collections, mut profiler) = (vec![], vec![]);
-        let mut source = "none";
-        let meanings: Vec<Meaning> = timeline.names.iter().map(Meaning::of).collect();
-        for id in timeline.spans.ids() {
-            let span = timeline.spans.get(id);
-            let meaning = meanings[span.name.index()];
-            if timeline.tracks[span.track.0 as usize].process != process {
-                continue;
-            }
-            match (span.kind, meaning) {
-                (Kind::Overhead, Meaning::FullQueue) => {}
-                (Kind::Overhead, _) => profiler.push(at(id)),
-                (Kind::Data, _) | (Kind::Mark | Kind::HostOp, Meaning::Loader) => {
-                    let (start, end) = at(id);
-                    loader.push((span.track, start, end));
-                }
-                (Kind::Mark, Meaning::Save) => {
-                    let (start, end) = at(id);
-                    saves.push((span.track, start, end));
-                }
-                (Kind::Mark, Meaning::Collection) => collections.push(at(id)),
-                (Kind::Mark, Meaning::Step(number, from)) => {
-                    let (start, end) = at(id);
-                    source = from;
-                    steps.push(HostStep { number, start, end });
-                }
-                _ => {}
-            }
-        }
-        steps.sort_by_key(|step| step.start);
-        Host {
-            steps,
-            step_source: source,
-            loader,
-            saves,
-            collections: Set::union_of(collections),
-            profiler: Set::union_of(profiler),
-        }
-    }
-
-    fn device(
-        &self,
-        timeline: &Timeline,
-        at: &impl Fn(SpanId) -> (i64, i64),
-        (process, number): (u32, u32),
-        mut operations: Vec<Operation>,
-        threads: &[TrackId],
-    ) -> Device {
-        let spans = &timeline.spans;
-        let (mut calls, mut host_op_spans) = (vec![], vec![]);
-        let mut classes: HashMap<usize, Call> = HashMap::new();
-        for id in spans.ids() {
-            let span = spans.get(id);
-            if !threads.contains(&span.track) {
-                continue;
-            }
+        for &device in &launching_for[span.track.0 as usize] {
             match span.kind {
                 Kind::Call => {
-                    let class = *classes
-                        .entry(span.name.index())
-                        .or_insert_with(|| classify::call(timeline.names.text(span.name)));
-                    let (start, end) = at(id);
-                    calls.push(HostCall { start, end, span: id, class });
+                    let name = timeline.names.text(span.name);
+                    let class = &mut classes[span.name.index()];
+                    let class = *class.get_or_insert_with(|| classify::call(name));
+                    let (start, end) = clock.times(id);
+                    chains[device].calls.push(HostCall { start, end, span: id, class });
                 }
-                Kind::HostOp => host_op_spans.push(id),
+                Kind::HostOp => chains[device].operators.push(id),
                 _ => {}
             }
         }
-        calls.shrink_to_fit();
-        host_op_spans.shrink_to_fit();
-        let key = |call: &HostCall| (call.start, call.end, call.span);
-        calls.sort_unstable_by_key(key);
+    }
+    for chain in &mut chains {
+        chain.calls.shrink_to_fit();
+        chain.calls.sort_unstable_by_key(HostCall::key);
+        chain.operators.shrink_to_fit();
+        chain.operators.sort_by_key(|&id| {
+            let (start, end) = clock.times(id);
+            (start, Reverse(end))
+        });
+    }
+    chains
+}
+
+/// Devices from their queues, with what their hosts did and marked.
+fn assemble(
+    timeline: &Timeline,
+    clock: &WallClock<'_>,
+    queues: BTreeMap<(u32, u32), Queue>,
+) -> Vec<Device> {
+    let threads: Vec<&[TrackId]> = queues.values().map(|queue| &queue.threads[..]).collect();
+    let chains = chains(timeline, clock, &threads);
+    let marks = Marks::by_process(timeline, clock);
+    let device = |(((process, number), queue), chain): (((u32, u32), Queue), Chain)| {
+        let Queue { mut operations, threads } = queue;
+        let Chain { calls, operators } = chain;
         for operation in &mut operations {
-            operation.launch = spans.launcher(operation.span).and_then(|id| {
-                let (start, end) = at(id);
-                Index::new(calls.binary_search_by_key(&(start, end, id), key).ok()?)
+            operation.launch = timeline.spans.launcher(operation.span).and_then(|id| {
+                let (start, end) = clock.times(id);
+                Index::new(calls.binary_search_by_key(&(start, end, id), HostCall::key).ok()?)
             });
         }
         operations.sort_unstable_by_key(|o| (o.start, o.end, o.span));
         operations.shrink_to_fit();
-        host_op_spans.sort_by_key(|&id| {
-            let (start, end) = at(id);
-            (start, Reverse(end))
-        });
-        let mut computing: BTreeMap<i64, i64> = BTreeMap::new();
-        for operation in &operations {
-            if matches!(operation.work, Work::Compute(_)) {
-                let time = computing.entry(operation.stream).or_default();
-                *time = time.saturating_add(operation.end - operation.start);
-            }
-        }
-        let busiest = computing.iter().max_by_key(|&(stream, total)| (*total, -*stream));
-        let primary_stream = busiest
-            .map(|(&stream, _)| stream)
-            .or_else(|| operations.first().map(|operation| operation.stream))
-            .unwrap_or(0);
-        // Marks count on launching threads; where those have none, on any thread of the rank.
-        let counted = |marks: &[(TrackId, i64, i64)]| {
-            let own =
-                marks.iter().filter(|(track, ..)| threads.is_empty() || threads.contains(track));
-            Set::union_of(own.map(|&(_, start, end)| (start, end)))
-        };
-        let (loader, saves) = (counted(&self.loader), counted(&self.saves));
-        let host_ops = Set::union_of(host_op_spans.iter().map(|&id| at(id)));
+        let marks = &marks[process as usize];
+        let (loader, saves) = (on(&threads, &marks.loader), on(&threads, &marks.saves));
+        let host_ops = Set::union_of(operators.iter().map(|&id| clock.times(id)));
         let marked = Set::union_of(calls.iter().map(|call| (call.start, call.end)))
             .union(&host_ops)
             .union(&loader)
             .union(&saves)
-            .union(&self.collections)
-            .union(&self.profiler);
+            .union(&marks.collections)
+            .union(&marks.profiler);
         let stalls = marked.gaps().filter(|(start, end)| end - start >= STALL);
         Device {
             process,
             number,
+            primary_stream: primary_stream(&operations),
             operations,
             calls,
-            primary_stream,
-            host_steps: self.steps.clone(),
-            step_source: self.step_source,
+            host_steps: marks.steps.clone(),
+            step_source: marks.step_source,
             loader,
             saves,
-            collections: self.collections.clone(),
+            collections: marks.collections.clone(),
             host_ops,
-            host_op_spans,
+            host_op_spans: operators,
             unmarked_stalls: Set::union_of(stalls),
-            profiler: self.profiler.clone(),
+            profiler: marks.profiler.clone(),
             exchanges: Set::empty(),
         }
-    }
-}
-
-/// What a name means wherever it occurs.
-#[derive(Clone, Copy)]
-enum Meaning {
-    Loader,
-    Save,
-    Collection,
-    Step(i64, &'static str),
-    /// "Command Buffer Full": the device is behind, not the profiler.
-    FullQueue,
-    Nothing,
-}
-
-impl Meaning {
-    fn of(name: &str) -> Meaning {
-        if classify::is_loader(name) {
-            Meaning::Loader
-        } else if classify::is_save(name) {
-            Meaning::Save
-        } else if classify::is_collection(name) {
-            Meaning::Collection
-        } else if name.contains("Command Buffer Full") {
-            Meaning::FullQueue
-        } else {
-            step_number(name).map_or(Meaning::Nothing, |(number, from)| Meaning::Step(number, from))
-        }
-    }
-}
-
-/// The number of a step's mark and who makes such marks.
-pub fn step_number(name: &str) -> Option<(i64, &'static str)> {
-    let (number, source) = if let Some(number) = name.strip_prefix("ProfilerStep#") {
-        (number, "ProfilerStep")
-    } else if let Some(number) = name.strip_prefix("counterpoint.step#") {
-        (number, "engine")
-    } else {
-        (name.strip_prefix("step ").or_else(|| name.strip_prefix("iteration "))?, "nvtx")
     };
-    Some((number.trim().parse().ok()?, source))
+    queues.into_iter().zip(chains).map(device).collect()
+}
+
+/// Marks count on launching threads; where a device has none, on any thread of the process.
+fn on(threads: &[TrackId], marks: &[Mark]) -> Set {
+    let own = marks.iter().filter(|mark| threads.is_empty() || threads.contains(&mark.track));
+    Set::union_of(own.map(|mark| (mark.start, mark.end)))
+}
+
+/// The stream with most computing; the first of all where nothing computes.
+fn primary_stream(operations: &[Operation]) -> i64 {
+    let mut computing: BTreeMap<i64, i64> = BTreeMap::new();
+    for operation in operations.iter().filter(|o| matches!(o.work, Work::Compute(_))) {
+        let time = computing.entry(operation.stream).or_default();
+        *time = time.saturating_add(operation.end - operation.start);
+    }
+    let busiest = computing.iter().max_by_key(|&(stream, total)| (*total, -*stream));
+    let first = || operations.first().map_or(0, |operation| operation.stream);
+    busiest.map_or_else(first, |(&stream, _)| stream)
 }

@@ -15,6 +15,7 @@ pub mod interval;
 pub mod job;
 pub mod joining;
 pub mod leaf;
+pub mod marks;
 pub mod redact;
 pub mod replay;
 pub mod rules;
