@@ -5,24 +5,41 @@ use crate::leaf::Leaf;
 /// The computing leaf of a kernel. Checked in order of precedence: a fused attention kernel built on a matrix
 /// template counts as attention.
 pub fn kernel(name: &str) -> Leaf {
-    let lower = name.to_lowercase();
-    // Template arguments of PyTorch's own elementwise kernels name functors of every sort: look at the outer name.
-    let outer = match lower.strip_prefix("void ").unwrap_or(&lower) {
-        own if own.starts_with("at::native::") => own,
-        other => other.split(['(', '<']).next().unwrap_or(other),
-    };
+    let lower = name.to_lowercase().replace("(anonymous namespace)::", "");
+    let own = lower.strip_prefix("void ").unwrap_or(&lower);
+    // These launch everything through a few templates: what a kernel does is in the arguments.
+    let outer =
+        match ["at::native::", "cutlass", "ck_tile::"].iter().any(|start| own.starts_with(start)) {
+            true => own,
+            false => own.split(['(', '<']).next().unwrap_or(own),
+        };
     let has = |texts: &[&str]| texts.iter().any(|text| outer.contains(text));
+    // Inductor names its kernels after the operators around them: a convolution's epilogue is no convolution.
+    let fused = ["triton_poi_", "triton_red_", "triton_per_"];
+    if fused.iter().any(|start| outer.starts_with(start)) {
+        return if outer.contains("norm") { Leaf::Norm } else { Leaf::Elementwise };
+    }
     if has(&["flash", "fmha", "attention", "sdpa", "attn"]) {
         Leaf::Attention
     } else if (outer.contains("conv") && !outer.contains("convert"))
         || has(&["dgrad", "wgrad", "fprop", "implicit_gemm", "winograd", "miopen"])
     {
         Leaf::Convolution
-    } else if has(&["gemm", "cutlass", "nvjet", "cublas", "splitk", "cijk_", "gemv", "wmma"]) {
+    } else if has(&[
+        "gemm",
+        "cutlass",
+        "nvjet",
+        "cublas",
+        "splitk",
+        "cijk_",
+        "gemv",
+        "wmma",
+        "triton_tem_",
+    ]) {
         Leaf::Matmul
     } else if has(&["norm", "bn_fw", "bn_bw", "bnfw", "bnbw", "batch_norm"]) {
         Leaf::Norm
-    } else if has(&["multi_tensor", "adam", "fusedsgd", "lamb"]) {
+    } else if has(&["multi_tensor", "adam", "fusedsgd", "lamb_"]) {
         Leaf::Optimizer
     } else if has(&[
         "elementwise",
@@ -31,9 +48,6 @@ pub fn kernel(name: &str) -> Leaf {
         "copy",
         "cast",
         "fill",
-        "triton_poi",
-        "triton_red",
-        "triton_per",
         "index",
         "gather",
         "scatter",
@@ -172,7 +186,30 @@ mod tests {
                 Leaf::Optimizer,
             ),
             ("Cijk_Alik_Bljk_BBS_BH_MT128x128", Leaf::Matmul),
+            // Closures are no LAMB.
+            (
+                "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda\
+                 (at::TensorIteratorBase&)::{lambda(float)#1}, std::array<char*, 2ul> >(int)",
+                Leaf::Elementwise,
+            ),
+            ("lamb_cuda_kernel_part1(float*)", Leaf::Optimizer),
+            (
+                "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10>(float*)",
+                Leaf::Elementwise,
+            ),
+            (
+                "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<int> > >",
+                Leaf::Attention,
+            ),
+            (
+                "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8>",
+                Leaf::Matmul,
+            ),
+            ("void ck_tile::kentry<1, ck_tile::FmhaFwdKernel<int> >(int)", Leaf::Attention),
             ("triton_poi_fused_add_0", Leaf::Elementwise),
+            ("triton_poi_fused_convolution_relu_5", Leaf::Elementwise),
+            ("triton_per_fused_native_layer_norm_2", Leaf::Norm),
+            ("triton_tem_fused_addmm_1", Leaf::Matmul),
             ("my_kernel(float*)", Leaf::OtherCompute),
         ];
         for (name, leaf) in cases {
