@@ -143,6 +143,21 @@ pub fn call(name: &str) -> Call {
     }
 }
 
+/// Whether a copy goes from the host to a device, by CUDA's or ROCm's name.
+pub fn is_upload(name: &str) -> bool {
+    name.contains("HtoD") || name.contains("HostToDevice")
+}
+
+/// Whether a copy goes from a device to the host, by CUDA's or ROCm's name.
+pub fn is_download(name: &str) -> bool {
+    name.contains("DtoH") || name.contains("DeviceToHost")
+}
+
+/// Whether a copy crosses the link between host and device.
+pub fn is_host_copy(name: &str) -> bool {
+    is_upload(name) || is_download(name)
+}
+
 /// Whether a mark or operator is the data loader's.
 pub fn is_loader(name: &str) -> bool {
     name.contains("DataLoader") || name.contains("dataloader") || name == "counterpoint.data"

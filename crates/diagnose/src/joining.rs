@@ -20,11 +20,11 @@ pub fn join(job: &Job, findings: Vec<Finding>) -> Vec<Finding> {
     for (general, specific) in rules::REPLACED_BY {
         let Some(at) = joined.iter().position(|finding| finding.id == *general) else { continue };
         let best = (0..joined.len())
-            .filter(|&other| other != at && of_one_job(job, &joined[other]))
+            .filter(|&other| other != at)
             .filter_map(|other| {
-                let place =
-                    specific.iter().position(|start| joined[other].id.starts_with(start))?;
-                Some((joined[other].confidence, place, other))
+                let own = &joined[other];
+                let place = specific.iter().position(|start| own.id.starts_with(start))?;
+                of_one_job(job, own).then_some((own.confidence, place, other))
             })
             .min();
         let Some((_, _, other)) = best else { continue };

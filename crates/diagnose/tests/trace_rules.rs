@@ -10,6 +10,7 @@ use diagnose::{
     job::Job,
 };
 use scene::{Act, Scene};
+use timeline::{Duration, Kind, SpanId};
 
 const GEMM: &str = "nvjet_tst_128x256_64x4_2x1_v_bz_TNT";
 const BUCKET: u64 = 25 << 20;
@@ -70,6 +71,27 @@ fn a_healthy_job_has_no_findings() {
             assert_eq!(accounted.account.total(), end - start);
         }
     }
+}
+
+#[test]
+fn steps_that_the_program_marks_inside_the_profilers_count_once() {
+    let scene = || {
+        let mut scene = Scene::new(1);
+        (0..5).for_each(|_| scene.step(|_| healthy()));
+        scene
+    };
+    let mut inputs = scene().inputs();
+    let timeline = &mut inputs[0].timeline;
+    let marks: Vec<SpanId> =
+        timeline.spans.ids().filter(|&id| timeline.spans.get(id).kind == Kind::Mark).collect();
+    for (number, id) in marks.into_iter().enumerate() {
+        let mark = timeline.spans.get(id);
+        let late = Duration::from_nanos(mark.duration.nanos() / 3);
+        let (start, length) = (mark.start + late, mark.duration - late);
+        timeline.add(mark.track, Kind::Mark, &format!("iteration {number}"), start, length);
+    }
+    let steps = |job: Job| job.accounted[0].steps.counted.clone();
+    assert_eq!(steps(Job::new(inputs, vec![])), steps(scene().job()));
 }
 
 #[test]
@@ -297,13 +319,19 @@ fn a_marked_save_inside_the_step_is_a_checkpoint_of_the_ranks_that_save() {
 
 #[test]
 fn one_bucket_after_the_backward_pass_is_not_overlapped() {
-    let with = job(2, |_| {
-        let mut acts: Vec<Act> =
-            healthy().into_iter().filter(|act| !matches!(act, Act::AllReduce(..))).collect();
-        let join = acts.iter().position(|act| matches!(act, Act::Join)).unwrap();
-        acts.insert(join, Act::AllReduce(2_000_000_000, 8_000));
-        acts
-    });
+    let exchanging = |exchange: Act| {
+        move |_: u32| {
+            let mut acts: Vec<Act> =
+                healthy().into_iter().filter(|act| !matches!(act, Act::AllReduce(..))).collect();
+            let join = acts.iter().position(|act| matches!(act, Act::Join)).unwrap();
+            acts.insert(join, exchange.clone());
+            acts
+        }
+    };
+    // Tokens of a mixture of experts have no buckets.
+    let tokens = ids(&job(2, exchanging(Act::AllToAll(2_000_000_000, 8_000))));
+    assert!(!tokens.contains(&"comm.not_overlapped"), "{tokens:?}");
+    let with = job(2, exchanging(Act::AllReduce(2_000_000_000, 8_000)));
     let diagnosis = diagnose(&with);
     assert_eq!(diagnosis.findings[0].id, "comm.not_overlapped", "{:?}", diagnosis.findings);
     assert_eq!(diagnosis.findings[0].ranks, [0, 1]);

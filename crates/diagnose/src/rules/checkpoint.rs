@@ -34,7 +34,7 @@ const BLOCKING_CHECKPOINT: Explanation = Explanation {
 /// Fewer copies than this in a run are not a checkpoint.
 const COPIES: usize = 16;
 /// Fewer bytes than this in a run are not a checkpoint.
-const BYTES: u64 = 64 << 20;
+const BYTES: f64 = (64 << 20) as f64;
 
 impl Rule for Checkpoint {
     fn explanations(&self) -> &'static [Explanation] {
@@ -98,12 +98,11 @@ impl Saves {
             let copies = Chosen::from_flags(devices().map(inside).collect());
             return Some(Saves { marked, host, copies });
         }
-        let copies =
-            Chosen::of(job, |o| o.work == Work::Copy && o.pageable, |n| n.contains("DtoH"));
+        let copies = Chosen::of(job, |o| o.work == Work::Copy && o.pageable, classify::is_download);
         // The copies of a whole model, and the host time around them that nothing marks.
         let enough = |index: &usize| {
             let own = copies.operations(job, *index);
-            own.clone().count() >= COPIES && own.map(|o| o.bytes).sum::<u64>() >= BYTES
+            own.clone().count() >= COPIES && own.map(|o| o.bytes as f64).sum::<f64>() >= BYTES
         };
         let saving: Vec<bool> = (0..job.participants.len()).map(|index| enough(&index)).collect();
         let host = devices().zip(&saving).map(|(device, &saving)| {
@@ -119,13 +118,13 @@ impl Saves {
 
     fn first(&self, job: &Job, index: usize) -> Option<Evidence> {
         let own = self.copies.operations(job, index);
-        let bytes: u64 = own.clone().map(|operation| operation.bytes).sum();
+        let bytes: f64 = own.clone().map(|operation| operation.bytes as f64).sum();
         let (count, first) = (own.clone().count(), own.clone().next()?);
         let participant = &job.participants[index];
         let text = format!(
             "rank {}: {count} copies to the host, {:.1} MB in the recording, this the first",
             participant.rank,
-            bytes as f64 / 1e6
+            bytes / 1e6
         );
         Some(Evidence::span(job, participant.input, first.span, text))
     }

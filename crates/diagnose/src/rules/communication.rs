@@ -3,7 +3,9 @@
 use super::support::{WORTH, confidence, milliseconds, saving};
 use crate::{
     align::{Matched, median},
+    device::{Device, Operation},
     finding::{Confidence, Cost, CostBy, Evidence, Explanation, Finding, Rule, Severity},
+    index::Index,
     interval::Set,
     job::Job,
     leaf::Leaf,
@@ -49,6 +51,11 @@ impl Rule for Communication {
     fn check(&self, job: &Job) -> Vec<Finding> {
         not_overlapped(job).into_iter().chain(slow_transport(job)).collect()
     }
+}
+
+/// Whether a collective brings gradients together; others, such as an exchange of tokens, have no buckets.
+fn is_reduction(matched: &Matched) -> bool {
+    matches!(matched.operation.as_str(), "all_reduce" | "reduce_scatter")
 }
 
 /// Bus bandwidth of a collective as nccl-tests counts it, in bytes per nanosecond (GB/s).
@@ -141,16 +148,13 @@ fn not_overlapped(job: &Job) -> Option<Finding> {
     for (index, accounted) in job.accounted.iter().enumerate() {
         let Some((start, end)) = accounted.steps.window() else { continue };
         let device = &job.participants[index].device;
-        let own: Vec<(u64, i64, i64)> = device
-            .operations
-            .iter()
-            .filter(|o| o.matched.is_some() && start <= o.start && o.start < end)
-            .map(|o| (o.bytes, o.all_arrived().unwrap_or(o.start), o.end))
-            .collect();
-        let bytes: u64 = own.iter().map(|(bytes, ..)| bytes).sum();
-        let largest = own.iter().map(|(bytes, ..)| *bytes).max().unwrap_or(0);
-        let transfer = Set::union_of(own.iter().map(|&(_, from, to)| (from, to))).total() as f64;
-        let one_bucket = largest as f64 * steps(index) >= 0.5 * bytes as f64;
+        let inside = |o: &&Operation| start <= o.start && o.start < end;
+        let own = device.operations.iter().filter(|o| o.matched.is_some()).filter(inside);
+        let bytes: f64 = own.clone().map(|o| o.bytes as f64).sum();
+        let largest = reductions(job, device).filter(inside).map(|o| o.bytes).max().unwrap_or(0);
+        let transfer = own.map(|o| (o.all_arrived().unwrap_or(o.start), o.end));
+        let transfer = Set::union_of(transfer).total() as f64;
+        let one_bucket = largest as f64 * steps(index) >= 0.5 * bytes;
         let compute = accounted.account.compute() as f64;
         if largest >= LARGE
             && one_bucket
@@ -164,11 +168,13 @@ fn not_overlapped(job: &Job) -> Option<Finding> {
     if concerned.is_empty() || concerned.len() < job.participants.len() {
         return None;
     }
-    let saving = saving(job, &concerned, &NoTransfer)?;
+    let saving = saving(job, &concerned, &NoReduction { job })?;
     // At the high end nothing is exposed. In truth the last bucket always is, up to a quarter of the bytes where a
     // tied embedding comes last, and what is hidden slows the computing beside it.
     let nothing = saving.cost.high.max(saving.cost.estimate);
-    let last_bucket = 25e6_f64.min(0.25 * largest_bytes(job) as f64) / largest_bytes(job) as f64;
+    let reductions_of_job = job.clock.matched.iter().filter(|matched| is_reduction(matched));
+    let largest = reductions_of_job.map(|matched| matched.bytes).max().unwrap_or(1).max(1) as f64;
+    let last_bucket = 25e6_f64.min(0.25 * largest) / largest;
     let estimate = nothing * (1.0 - last_bucket);
     let low = nothing * 0.75 * (1.0 - HIDDEN_COST);
     let title = format!(
@@ -178,8 +184,7 @@ fn not_overlapped(job: &Job) -> Option<Finding> {
     let mut finding = NOT_OVERLAPPED.finding(Severity::Slow, title);
     for &index in &concerned {
         let participant = &job.participants[index];
-        let own = participant.device.operations.iter().filter(|o| o.matched.is_some());
-        if let Some(largest) = own.max_by_key(|operation| operation.bytes) {
+        if let Some(largest) = reductions(job, &participant.device).max_by_key(|o| o.bytes) {
             let text = format!(
                 "rank {}: {:.1} MB in one collective, {} per step with nothing beside it",
                 participant.rank,
@@ -196,15 +201,20 @@ fn not_overlapped(job: &Job) -> Option<Finding> {
     Some(finding)
 }
 
-fn largest_bytes(job: &Job) -> u64 {
-    job.clock.matched.iter().map(|matched| matched.bytes).max().unwrap_or(1).max(1)
+/// The matched collectives of a device that bring gradients together.
+fn reductions<'a>(job: &'a Job, device: &'a Device) -> impl Iterator<Item = &'a Operation> {
+    let is_reduction = |index: Index| is_reduction(&job.clock.matched[index.get()]);
+    device.operations.iter().filter(move |o| o.matched.is_some_and(is_reduction))
 }
 
-struct NoTransfer;
+/// The job in which bringing gradients together takes no time once all have arrived.
+struct NoReduction<'a> {
+    job: &'a Job,
+}
 
-impl Scenario for NoTransfer {
-    fn transfer(&self, _matched: usize, _recorded: i64) -> i64 {
-        0
+impl Scenario for NoReduction<'_> {
+    fn transfer(&self, matched: usize, recorded: i64) -> i64 {
+        if is_reduction(&self.job.clock.matched[matched]) { 0 } else { recorded }
     }
 }
 

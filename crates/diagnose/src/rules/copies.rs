@@ -7,7 +7,7 @@ use super::support::{
     milliseconds, saving,
 };
 use crate::{
-    classify::Call,
+    classify::{self, Call},
     device::{Operation, Work},
     finding::{Confidence, Cost, CostBy, Evidence, Explanation, Finding, Rule, Severity},
     interval::Set,
@@ -65,8 +65,7 @@ impl Rule for Copies {
 }
 
 fn pageable(job: &Job) -> Option<Finding> {
-    let is_upload = |name: &str| name.contains("HtoD") || name.contains("HostToDevice");
-    let chosen = Chosen::of(job, |o| o.work == Work::Copy && o.pageable, is_upload);
+    let chosen = Chosen::of(job, |o| o.work == Work::Copy && o.pageable, classify::is_upload);
     // Small pageable copies are pinned along with the large ones, but alone they are no cause.
     let large = |index: usize| chosen.operations(job, index).filter(|o| o.bytes >= LARGE);
     let carrying =
@@ -131,9 +130,8 @@ impl Scenario for Pinned<'_> {
 
 /// Large pinned copies that the step waits for.
 fn not_overlapped(job: &Job) -> Option<Finding> {
-    let crosses = |name: &str| name.contains("HtoD") || name.contains("DtoH");
     let large = |o: &Operation| o.work == Work::Copy && !o.pageable && o.bytes >= LARGE;
-    let chosen = Chosen::of(job, large, crosses);
+    let chosen = Chosen::of(job, large, classify::is_host_copy);
     let carrying = carriers(job, WORTH, |index| chosen.time(job, index));
     let saving = saving(job, &carrying, &Without { chosen: &chosen })?;
     let cost = milliseconds(saving.cost.estimate);
@@ -154,16 +152,12 @@ fn volume(job: &Job) -> Option<Finding> {
     let mut cost: f64 = 0.0;
     for (index, participant) in job.participants.iter().enumerate() {
         let accounted = &job.accounted[index];
-        let (start, end) = accounted.steps.window()?;
+        let Some((start, end)) = accounted.steps.window() else { continue };
         let copied = accounted.account.get(Leaf::CopyDevice);
         if (copied as f64) < 0.3 * accounted.account.total() as f64 {
             continue;
         }
         let timeline = job.timeline(index);
-        let crosses_link = |o: &&Operation| {
-            let name = timeline.name_of(o.span);
-            ["HtoD", "DtoH", "HostToDevice", "DeviceToHost"].iter().any(|way| name.contains(way))
-        };
         let large: Vec<_> = participant
             .device
             .operations
@@ -171,11 +165,11 @@ fn volume(job: &Job) -> Option<Finding> {
             .filter(|o| {
                 o.work == Work::Copy && o.bytes >= LARGE && start <= o.start && o.start < end
             })
-            .filter(crosses_link)
+            .filter(|o| classify::is_host_copy(timeline.name_of(o.span)))
             .collect();
-        let bytes: u64 = large.iter().map(|o| o.bytes).sum();
+        let bytes: f64 = large.iter().map(|o| o.bytes as f64).sum();
         let time = Set::union_of(large.iter().map(|o| (o.start, o.end))).total();
-        let rate = bytes as f64 / time.max(1) as f64;
+        let rate = bytes / time.max(1) as f64;
         let pageable = large.iter().filter(|o| o.pageable).count() * 2 > large.len();
         if time * 2 < copied || rate < PINNED_RATE * 0.3 || pageable {
             continue;
@@ -184,7 +178,7 @@ fn volume(job: &Job) -> Option<Finding> {
         let text = format!(
             "rank {}: {:.1} GB between host and device in {}, {rate:.1} GB/s; {} with nothing beside them",
             participant.rank,
-            bytes as f64 / 1e9,
+            bytes / 1e9,
             milliseconds(time as f64 / 1e6),
             milliseconds(copied as f64 / 1e6)
         );

@@ -50,8 +50,11 @@ fn gib(bytes: f64) -> String {
 fn fragmentation(job: &Job) -> Option<Finding> {
     let mut found: Vec<(Severity, String, Found)> = vec![];
     for row in rows(job, "oom.requested_bytes") {
-        let requested = row.name.number()?;
-        let Some(unused) = row.number("oom.unallocated_bytes") else { continue };
+        let (Some(requested), Some(unused)) =
+            (row.name.number(), row.number("oom.unallocated_bytes"))
+        else {
+            continue;
+        };
         if unused >= requested {
             let title = format!(
                 "{} could not be had although {} lie reserved and unused",

@@ -75,11 +75,11 @@ fn volume(job: &Job) -> Option<Finding> {
         milliseconds(half.cost.estimate)
     );
     let mut finding = VOLUME.finding(Severity::Slow, title);
-    let bytes: u64 = large().map(|m| m.bytes).sum();
+    let bytes: f64 = large().map(|m| m.bytes as f64).sum();
     let steps = job.accounted.first().map_or(1, |a| a.steps.counted.len().max(1)) as f64;
     let text = format!(
         "{:.0} MB in large collectives of a step, up to {best:.0} GB/s; {from} gives {expected:.0}",
-        bytes as f64 / 1e6 / steps
+        bytes / 1e6 / steps
     );
     finding.evidence.push(Evidence::counted(job, job.participants[0].input, text));
     finding.ranks = half.ranks;

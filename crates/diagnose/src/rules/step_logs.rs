@@ -42,22 +42,25 @@ impl Rule for StepLogs {
     }
 }
 
-fn starved(job: &Job) -> Option<Finding> {
-    let mut worst: Option<(f64, f64, Found)> = None;
-    for row in rows(job, "step.data_ns") {
+fn starved<'a>(job: &'a Job) -> Option<Finding> {
+    let wait = |row: Row<'a>| {
         let data = row.name.number()?;
         let step = row.number("step.ns").or_else(|| {
             let rate = row.number("step.rate_per_second").filter(|rate| *rate > 0.0)?;
             Some(1e9 / rate)
         });
         // Some frameworks count the loader's time beside the step's.
-        let Some(step) = step.map(|step| step.max(data)) else { continue };
-        let share = data / step.max(1.0);
-        if share >= STARVED && worst.is_none_or(|(other, ..)| share > other) {
-            worst = Some((share, data, row.name));
-        }
-    }
-    let (share, data, found) = worst?;
+        Some((data / step?.max(data).max(1.0), data, row.name))
+    };
+    let mut waits: Vec<(f64, f64, Found)> =
+        rows(job, "step.data_ns").into_iter().filter_map(wait).collect();
+    // Workers start during the first steps of a log: a quarter of its lines must show the wait.
+    let usual = waits.chunk_by_mut(|a, b| a.2.input == b.2.input).map(|own| {
+        own.sort_by(|a, b| b.0.total_cmp(&a.0));
+        own[own.len() / 4]
+    });
+    let worst = usual.max_by(|a, b| a.0.total_cmp(&b.0));
+    let (share, data, found) = worst.filter(|(share, ..)| *share >= STARVED)?;
     let title = format!(
         "{} of every step ({:.0} %) go to waiting for the data loader, by the log",
         milliseconds(data / 1e6),

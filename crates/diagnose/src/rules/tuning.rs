@@ -58,7 +58,7 @@ fn is_convolution(name: &str) -> bool {
 }
 
 fn is_compiler(name: &str) -> bool {
-    ["compile_fx", "CompiledFxGraph", "dynamo_timed", "_compile", "Dynamo", "inductor"]
+    ["compile_fx", "dynamo_timed", "_compile", "Dynamo", "inductor"]
         .iter()
         .any(|text| name.contains(text))
 }

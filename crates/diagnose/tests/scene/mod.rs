@@ -24,6 +24,8 @@ pub enum Act {
     Kernel(&'static str, i64),
     /// A sum over all ranks: bytes and transfer time.
     AllReduce(u64, i64),
+    /// An exchange of tokens between all ranks: bytes and transfer time.
+    AllToAll(u64, i64),
     /// The computing stream waits for the last collective.
     Join,
     /// `.item()`: the host waits for the computing stream inside an operator.
@@ -78,9 +80,13 @@ impl Scene {
         loop {
             // Each rank runs up to its next collective; then the collective happens.
             let mut meeting: Vec<(i64, SpanId, u64, i64)> = vec![];
+            let mut operation = "all_reduce";
             for (rank, acts) in self.ranks.iter_mut().zip(&mut rest) {
                 while let Some(act) = acts.pop_front() {
-                    if let Act::AllReduce(bytes, transfer) = act {
+                    if let Act::AllReduce(bytes, transfer) | Act::AllToAll(bytes, transfer) = act {
+                        if matches!(act, Act::AllToAll(..)) {
+                            operation = "all_to_all";
+                        }
                         let call = rank.call("cudaLaunchKernelExC", CALL);
                         let launched = rank.timeline.spans.get(call).start.nanos();
                         let start = (launched + LATENCY).max(rank.communication).max(rank.compute);
@@ -103,7 +109,7 @@ impl Scene {
                 let id = rank.span(track, Kind::Communication, name, start, end);
                 rank.timeline.spans.set_launcher(id, call);
                 let detail = Detail::Collective {
-                    operation: "all_reduce".to_owned(),
+                    operation: operation.to_owned(),
                     group: "0".to_owned(),
                     ranks: Some(size),
                     bytes: Some(bytes),
@@ -275,7 +281,7 @@ impl Rank {
             Act::Download(bytes, length) => {
                 self.copy("Memcpy DtoH (Device -> Pageable)", bytes, length * 1_000);
             }
-            Act::AllReduce(..) => {}
+            Act::AllReduce(..) | Act::AllToAll(..) => {}
         }
     }
 }
