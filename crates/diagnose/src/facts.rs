@@ -146,13 +146,15 @@ pub fn quote<'a>(
     let mut added = 0;
     for found in found {
         if let Some(rank) = found.rank(job)
-            && !finding.ranks.contains(&rank)
+            && let Err(place) = finding.ranks.binary_search(&rank)
         {
-            finding.ranks.push(rank);
-            finding.ranks.sort_unstable();
+            finding.ranks.insert(place, rank);
+        }
+        if added == most {
+            continue;
         }
         let evidence = Evidence::fact(job, found.input, found.fact);
-        if added < most && !finding.evidence.contains(&evidence) {
+        if !finding.evidence.contains(&evidence) {
             finding.evidence.push(evidence);
             added += 1;
         }

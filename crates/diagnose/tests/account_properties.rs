@@ -132,6 +132,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         (5_i64..2_000).prop_map(|time| Act::Kernel("elementwise", time)),
         (1_u64..50, 20_i64..900)
             .prop_map(|(megabytes, time)| Act::AllReduce(megabytes << 20, time)),
+        (1_u64..50, 20_i64..900).prop_map(|(megabytes, time)| Act::AllToAll(megabytes << 20, time)),
         Just(Act::Join),
         Just(Act::Item),
         (1_i64..300).prop_map(Act::Malloc),

@@ -1,6 +1,6 @@
 //! What nccl-tests say: `tests.not_mpi_build` and `net.fabric_below_spec`.
 
-use super::support::{between_hosts::faster_between_hosts, milliseconds};
+use super::support::{between_hosts::faster_between_hosts, milliseconds, ranks_of};
 use crate::{
     facts::{Found, between, quote},
     finding::{Confidence, Cost, CostBy, Evidence, Explanation, Finding, Rule, Severity},
@@ -216,7 +216,7 @@ fn below_spec(job: &Job) -> Option<Finding> {
             milliseconds(exposed)
         );
         finding.evidence.push(Evidence::counted(job, row.input, text));
-        finding.ranks = job.participants.iter().map(|participant| participant.rank).collect();
+        finding.ranks = ranks_of(job, 0..job.participants.len());
         // Real fabrics give nine tenths of their rate at best. Without a replay half the gain is the low end, as other
         // traffic remains.
         let nearly = faster_between_hosts(job, (share / 0.9).min(1.0));

@@ -118,7 +118,6 @@ fn affinity(job: &Job) -> Option<Finding> {
     quote(job, &mut finding, &unbound, 3);
     if let Some((cost, text)) = cost {
         finding.evidence.push(Evidence::counted(job, job.participants[0].input, text));
-        finding.ranks = unbound.iter().filter_map(|found| found.rank(job)).collect();
         finding.cost = Some(cost);
     }
     quote(job, &mut finding, &all(job, "topology.numa"), 2);

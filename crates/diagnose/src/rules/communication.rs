@@ -134,7 +134,7 @@ fn slow_transport(job: &Job) -> Option<Finding> {
         let span = found.device.operations[operation].span;
         finding.evidence.push(Evidence::span(job, found.input, span, text));
     }
-    finding.ranks = job.participants.iter().map(|participant| participant.rank).collect();
+    finding.ranks = saving.ranks;
     finding.cost = Some(saving.cost);
     finding.confidence = confidence(job).max(Confidence::Medium);
     Some(finding)

@@ -4,7 +4,7 @@ use super::support::{
     WORTH, carriers,
     chosen::{Chosen, Launches, Without, size_and_rate},
     host_time::{in_gap, unmarked_stalls},
-    milliseconds, saving,
+    milliseconds, ranks_of, saving,
 };
 use crate::{
     classify::{self, Call},
@@ -147,7 +147,7 @@ fn not_overlapped(job: &Job) -> Option<Finding> {
 
 /// Copies that fill the steps: found by share and rate, whatever launched them.
 fn volume(job: &Job) -> Option<Finding> {
-    let mut ranks = vec![];
+    let mut filled = vec![];
     let mut evidence = vec![];
     let mut cost: f64 = 0.0;
     for (index, participant) in job.participants.iter().enumerate() {
@@ -183,10 +183,10 @@ fn volume(job: &Job) -> Option<Finding> {
             milliseconds(copied as f64 / 1e6)
         );
         evidence.push(Evidence::counted(job, participant.input, text));
-        ranks.push(participant.rank);
+        filled.push(index);
         cost = cost.max(copied as f64 / 1e6 / steps);
     }
-    if ranks.is_empty() || cost < WORTH * job.mean_step() / 1e6 {
+    if filled.is_empty() || cost < WORTH * job.mean_step() / 1e6 {
         return None;
     }
     // Without step marks the whole recording counts as one step.
@@ -194,7 +194,7 @@ fn volume(job: &Job) -> Option<Finding> {
     let of = if weak { "of the recording" } else { "of every step" };
     let title = format!("copies at the link's rate fill {} {of}", milliseconds(cost));
     let mut finding = VOLUME.finding(Severity::Slow, title);
-    finding.ranks = ranks;
+    finding.ranks = ranks_of(job, filled);
     finding.evidence = evidence;
     finding.cost = Some(Cost { estimate: cost, low: 0.0, high: cost, by: CostBy::Bound });
     finding.confidence = if weak { Confidence::Low } else { Confidence::Medium };

@@ -1,6 +1,6 @@
 //! `parallel.pipeline_bubble`: the stages of a pipeline wait for one another in send and receive.
 
-use super::support::milliseconds;
+use super::support::{milliseconds, ranks_of};
 use crate::{
     device::Work,
     finding::{Confidence, Cost, CostBy, Evidence, Explanation, Finding, Rule, Severity},
@@ -32,6 +32,7 @@ impl Rule for Pipeline {
 
     fn check(&self, job: &Job) -> Vec<Finding> {
         let mut finding = BUBBLE.finding(Severity::Slow, "");
+        let mut concerned = vec![];
         let mut worst: f64 = 0.0;
         for (index, participant) in job.participants.iter().enumerate() {
             let Some((start, end)) = job.accounted[index].steps.window() else { continue };
@@ -60,12 +61,13 @@ impl Rule for Pipeline {
             );
             let evidence = Evidence::span(job, participant.input, longest.span, text);
             finding.evidence.push(evidence);
-            finding.ranks.push(participant.rank);
+            concerned.push(index);
             worst = worst.max(alone as f64 / 1e6 / steps);
         }
         if finding.evidence.is_empty() {
             return vec![];
         }
+        finding.ranks = ranks_of(job, concerned);
         finding.title = format!(
             "stages of the pipeline wait for one another: up to {} of a step",
             milliseconds(worst)

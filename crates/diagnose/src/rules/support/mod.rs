@@ -31,6 +31,14 @@ pub fn milliseconds(value: f64) -> String {
     }
 }
 
+/// The ranks of participants, which come in the order of ranks; one that has several devices once.
+pub fn ranks_of(job: &Job, participants: impl IntoIterator<Item = usize>) -> Vec<u32> {
+    let ranks = participants.into_iter().map(|index| job.participants[index].rank);
+    let mut ranks: Vec<u32> = ranks.collect();
+    ranks.dedup();
+    ranks
+}
+
 /// `rank 3` or `ranks 1, 2`.
 pub fn ranks_text(ranks: &[u32]) -> String {
     let list: Vec<String> = ranks.iter().map(u32::to_string).collect();

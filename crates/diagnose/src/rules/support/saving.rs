@@ -1,6 +1,6 @@
 //! What a cause costs: a replay without it, on all ranks that carry it and on each alone. Knows no cause.
 
-use super::WORTH;
+use super::{WORTH, ranks_of};
 use crate::{
     device::Work,
     finding::{Confidence, Cost, CostBy, Finding},
@@ -63,10 +63,11 @@ pub fn saving(job: &Job, carriers: &[usize], without: &dyn Scenario) -> Option<S
         return None;
     }
     let mut at_fault = carriers.to_vec();
-    if carriers.len() > 1 {
-        let enough = |part: &[usize]| {
-            saved(job, part, without).is_some_and(|own| own > worth && own >= all / 2.0)
-        };
+    let enough = |part: &[usize]| {
+        saved(job, part, without).is_some_and(|own| own > worth && own >= all / 2.0)
+    };
+    // What is enough on no rank at all is a matter of transfers, which belong to all ranks.
+    if carriers.len() > 1 && !enough(&[]) {
         let (left, right) = carriers.split_at(carriers.len() / 2);
         let alone = [enough_alone(left, &enough), enough_alone(right, &enough)].concat();
         // Where each rank alone would do, none of them is the one: they are equal.
@@ -80,7 +81,7 @@ pub fn saving(job: &Job, carriers: &[usize], without: &dyn Scenario) -> Option<S
     let wide = Twins::of(job, &OnlyOn::new(job, &at_fault, without))
         .and_then(|twins| replayed_saving(job, &twins))
         .unwrap_or(estimate);
-    let ranks = at_fault.iter().map(|&index| job.participants[index].rank).collect();
+    let ranks = ranks_of(job, at_fault.iter().copied());
     let cost =
         Cost { estimate, low: estimate.min(wide), high: estimate.max(wide), by: CostBy::Replay };
     Some(Saving { participants: at_fault, ranks, late, cost })
@@ -127,7 +128,7 @@ pub fn saving_on_the_host(job: &Job, times: &[&Set]) -> Option<Saving> {
         (0..spent.len()).partition(|&index| spent[index] >= longest / 2.0);
     let saved = longest - rest.iter().map(|&index| spent[index]).fold(0.0, f64::max);
     Some(Saving {
-        ranks: at_fault.iter().map(|&index| job.participants[index].rank).collect(),
+        ranks: ranks_of(job, at_fault.iter().copied()),
         late: at_fault.len() < spent.len(),
         participants: at_fault,
         cost: Cost { estimate: saved, low: saved, high: longest, by: CostBy::Bound },
