@@ -15,7 +15,7 @@ const ALIKE: f64 = 0.02;
 /// Ranks whose accounts are alike.
 #[derive(Clone, Debug)]
 pub struct Class {
-    /// The ranks, in order.
+    /// The ranks, in order, each once.
     pub ranks: Vec<u32>,
     /// Indices of its participants in the job.
     pub participants: Vec<usize>,
@@ -51,7 +51,10 @@ pub fn classes(job: &Job) -> Vec<Class> {
         };
         match classes.iter_mut().find(alike) {
             Some(class) => {
-                class.ranks.push(participant.rank);
+                // One that has several devices is named once.
+                if class.ranks.last() != Some(&participant.rank) {
+                    class.ranks.push(participant.rank);
+                }
                 class.participants.push(index);
                 class.account.add_all(&accounted.account);
                 class.steps += steps;

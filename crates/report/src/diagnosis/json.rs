@@ -3,9 +3,11 @@
 //! Integers in `*_ns` are nanoseconds; every leaf is always present; unknown is `null`. Keys are only added under
 //! the same major number. The schema itself is `crates/report/schema/diagnosis-1.json`.
 
+use std::collections::BTreeMap;
+
 use diagnose::{
     account::recording,
-    align::{Relation, median},
+    align::{Matched, Relation, median},
     diagnosis::Diagnosis,
     finding::Finding,
     job::{Accounted, Job},
@@ -109,6 +111,7 @@ fn about(job: &Job) -> Value {
             "driver": of("driver.version"),
         });
         match versions.iter_mut().find(|(known, _)| *known == found) {
+            Some((_, ranks)) if ranks.last() == Some(&participant.rank) => {}
             Some((_, ranks)) => ranks.push(participant.rank),
             None => versions.push((found, vec![participant.rank])),
         }
@@ -265,7 +268,7 @@ fn devices(job: &Job) -> Vec<Value> {
         .zip(&job.accounted)
         .enumerate()
         .map(|(index, (participant, accounted))| {
-            let process = job.timeline(index).processes.first();
+            let process = job.timeline(index).processes.get(participant.device.process as usize);
             let count = accounted.steps.counted.len() as i64;
             let window = accounted.account.total();
             let beside = &accounted.beside;
@@ -323,24 +326,16 @@ fn clock(job: &Job) -> Value {
 }
 
 fn collectives(job: &Job) -> Vec<Value> {
-    let mut kinds: Vec<(&str, &str, u64)> = job
-        .clock
-        .matched
-        .iter()
-        .map(|m| (m.group.as_str(), m.operation.as_str(), m.bytes))
-        .collect();
-    kinds.sort_unstable();
-    kinds.dedup();
+    // A job may exchange as many sizes as messages.
+    let mut kinds: BTreeMap<(&str, &str, u64), Vec<&Matched>> = BTreeMap::new();
+    for matched in &job.clock.matched {
+        let kind = (matched.group.as_str(), matched.operation.as_str(), matched.bytes);
+        kinds.entry(kind).or_default().push(matched);
+    }
     let expected = rules::expected_bandwidth(job);
     kinds
         .into_iter()
-        .map(|(group, operation, bytes)| {
-            let own: Vec<_> = job
-                .clock
-                .matched
-                .iter()
-                .filter(|m| m.group == group && m.operation == operation && m.bytes == bytes)
-                .collect();
+        .map(|((group, operation, bytes), own)| {
             let mut transfers: Vec<i64> = own.iter().map(|matched| matched.transfer).collect();
             let mut waits: Vec<i64> = own.iter().map(|matched| matched.wait).collect();
             let mut rates: Vec<i64> =
