@@ -4,6 +4,7 @@
 use std::{fmt::Write as _, path::Path};
 
 use anyhow::{Context, Result};
+use diagnose::wording::counted;
 use report::chrome_trace;
 use serde_json::{Value, json};
 use timeline::Timeline;
@@ -55,7 +56,7 @@ impl Summary {
             let _ = writeln!(text, "sample\n------\n{}\n------\n", sample.trim_end());
         }
         text.push_str(&table(recording));
-        let _ = write!(text, "\n{} steps", outcome.steps);
+        let _ = write!(text, "\n{}", counted(outcome.steps, "step", "steps"));
         for (name, loss) in [("loss", outcome.loss), ("validation loss", outcome.validation)] {
             if let Some(loss) = loss {
                 let _ = write!(text, ", {name} {loss:.4}");

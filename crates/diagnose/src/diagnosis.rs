@@ -8,6 +8,7 @@ use crate::{
     joining,
     leaf::{Account, Leaf},
     rules::{self, SLOWED_BY_RECORDING},
+    wording,
 };
 
 /// What bounds the job.
@@ -127,9 +128,9 @@ fn sentence(job: &Job, account: &Account, findings: &[Finding]) -> String {
     if let Some(first) = findings.first().filter(|f| f.severity != Severity::Info) {
         return match first.cost {
             Some(cost) if job.mean_step() > cost.estimate * 1e6 => {
-                format!("{} (of {:.1} ms).", capital(&first.title), job.mean_step() / 1e6)
+                wording::sentence(&format!("{} (of {:.1} ms)", first.title, job.mean_step() / 1e6))
             }
-            _ => format!("{}.", capital(&first.title)),
+            _ => wording::sentence(&first.title),
         };
     }
     let total = account.total();
@@ -181,14 +182,4 @@ fn sentence(job: &Job, account: &Account, findings: &[Finding]) -> String {
         100.0 * account.compute() as f64 / total as f64,
         parts.join(", ")
     )
-}
-
-/// With a capital letter, unless the first word is the name of something.
-fn capital(text: &str) -> String {
-    let first = text.split(' ').next().unwrap_or("");
-    if !first.chars().all(|letter| letter.is_lowercase()) {
-        return text.to_owned();
-    }
-    let mut letters = text.chars();
-    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }

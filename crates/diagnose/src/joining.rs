@@ -5,7 +5,7 @@
 use crate::{
     finding::{Confidence, CostBy, Finding},
     job::Job,
-    rules,
+    rules, wording,
 };
 
 /// Merges findings of one id, then lets specific causes take the place of general ones.
@@ -32,7 +32,7 @@ pub fn join(job: &Job, findings: Vec<Finding>) -> Vec<Finding> {
         let finding = &mut joined[other];
         if let (None, Some(cost)) = (finding.cost, taken.cost) {
             finding.cost = Some(cost);
-            let share = rules::milliseconds(cost.estimate);
+            let share = wording::milliseconds(cost.estimate);
             finding.title = format!("{}: {share} of every step", finding.title);
         }
         if taken.cost.is_some() || finding.ranks.is_empty() {

@@ -149,7 +149,7 @@ impl Leaf {
             Leaf::HostCompile => "the CPU compiles, tunes or loads",
             Leaf::HostGc => "the CPU collects garbage",
             Leaf::Profiler => "the profiler works",
-            Leaf::HostOther => "the CPU does what nothing marks",
+            Leaf::HostOther => "the CPU runs unmarked code",
             Leaf::HostLaunch => "the CPU issues the next work",
             Leaf::Unknown => "no record says why it is idle",
         }

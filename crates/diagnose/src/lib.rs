@@ -21,3 +21,4 @@ pub mod replay;
 pub mod rules;
 pub mod steps;
 pub mod wall_clock;
+pub mod wording;

@@ -6,6 +6,7 @@ use ::diagnose::{
     finding::{Explanation, Rule},
     leaf::Leaf,
     rules,
+    wording::sentence,
 };
 use anyhow::Result;
 use report::diagnosis::lines;
@@ -112,13 +113,13 @@ fn one(explanation: &Explanation) -> String {
         ("What helps: ", explanation.remedy),
         ("Wrong if: ", explanation.refuted_by),
     ] {
-        text.push_str(&paragraph(question, answer));
+        text.push_str(&paragraph(question, &sentence(answer)));
     }
     text
 }
 
 fn one_leaf(leaf: Leaf) -> String {
-    let what = format!("{}.", leaf.meaning());
+    let what = sentence(leaf.meaning());
     let account = "A leaf of the account: where a nanosecond of a device's step can go. Each is in exactly one leaf, the \
                    first that applies in the order of `counterpoint explain`; the leaves sum to the step.";
     format!("{}\n\n{}{}", leaf.name(), paragraph("What it is: ", &what), paragraph("", account))

@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use ::diagnose::wording::counted;
 use ::plan::Plan;
 use ::train::{
     Error,
@@ -131,7 +132,7 @@ fn name_file(error: Error, arguments: &Arguments, recipe: &Recipe) -> Error {
 
 fn announce(outcome: &Outcome) {
     if outcome.stopped {
-        output::say(&format!("stopped after {} steps", outcome.steps));
+        output::say(&format!("stopped after {}", counted(outcome.steps, "step", "steps")));
     }
 }
 

@@ -1,6 +1,6 @@
 //! `memory.allocator_stall`: device memory is allocated and freed inside the step.
 
-use super::support::{carriers, milliseconds, saving};
+use super::support::{carriers, counted, milliseconds, saving};
 use crate::{
     classify::Call,
     facts::{all, quote},
@@ -42,16 +42,16 @@ impl Rule for Allocator {
         );
         let mut emptied = true;
         for &index in &saving.participants {
-            let counted = count(job, index);
-            emptied &= counted.emptied;
+            let found = count(job, index);
+            emptied &= found.emptied;
             let participant = &job.participants[index];
             let text = format!(
-                "rank {}: {} cudaMalloc and {} cudaFree in {} steps, {} per step",
+                "rank {}: {} cudaMalloc and {} cudaFree in {}, {} per step",
                 participant.rank,
-                counted.allocations,
-                counted.frees,
-                counted.steps,
-                milliseconds(counted.milliseconds / counted.steps.max(1) as f64)
+                found.allocations,
+                found.frees,
+                counted(found.steps, "step", "steps"),
+                milliseconds(found.milliseconds / found.steps.max(1) as f64)
             );
             finding.evidence.push(Evidence::counted(job, participant.input, text));
         }

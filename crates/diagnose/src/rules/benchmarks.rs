@@ -1,6 +1,6 @@
 //! What nccl-tests say: `tests.not_mpi_build` and `net.fabric_below_spec`.
 
-use super::support::{between_hosts::faster_between_hosts, milliseconds, ranks_of};
+use super::support::{between_hosts::faster_between_hosts, counted, milliseconds, ranks_of};
 use crate::{
     facts::{Found, between, quote},
     finding::{Confidence, Cost, CostBy, Evidence, Explanation, Finding, Rule, Severity},
@@ -127,9 +127,10 @@ fn not_mpi(job: &Job) -> Option<Finding> {
     own.extend(runs[first + 1..].iter().filter(|other| apart(&runs[first], other)));
     let ranks = runs[first].ranks;
     let title = format!(
-        "nccl-tests ran {} times over {ranks} rank(s) each instead of once: it is built without MPI, and its figures say \
-         nothing of the network",
-        own.len()
+        "nccl-tests ran {} times over {} each instead of once: it is built without MPI, and its figures say nothing of the \
+         network",
+        own.len(),
+        counted(ranks, "rank", "ranks")
     );
     let mut finding = NOT_MPI.finding(Severity::Failure, title);
     quote(job, &mut finding, own.iter().map(|run| &run.header), 2);

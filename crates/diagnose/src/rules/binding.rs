@@ -7,7 +7,7 @@ use super::{
     benchmarks,
     support::{
         between_hosts::{faster_between_hosts, rate_between_hosts},
-        milliseconds,
+        counted, milliseconds,
     },
 };
 use crate::{
@@ -27,7 +27,7 @@ const SINGLE_CORE: Explanation = Explanation {
     why: "The Python thread, the autograd thread, NCCL's proxy and all loader workers share it. Open MPI binds to a core \
           by default where no more than two processes are started.",
     remedy: "--bind-to none, or --map-by numa --bind-to numa (or :pe=N cores each); plain --bind-to core gives one core",
-    refuted_by: "taskset -p of the running process showing many cores",
+    refuted_by: "`taskset -p` of the running process showing many cores",
 };
 
 const AFFINITY: Explanation = Explanation {
@@ -83,12 +83,9 @@ fn single_core(job: &Job) -> Option<Finding> {
         .collect();
     let first = bound.first()?;
     let cores = machine.iter().find(|other| other.line() == first.line()).and_then(Found::number);
-    let title = match cores {
-        Some(cores) => {
-            format!("{} process(es) are bound to one of {cores:.0} cores each", bound.len())
-        }
-        None => format!("{} process(es) are bound to one core each", bound.len()),
-    };
+    let who = counted(bound.len(), "process is", "processes are");
+    let of = cores.map_or(String::new(), |cores| format!(" of {cores:.0}"));
+    let title = format!("{who} bound to a single core{of}");
     let mut finding = SINGLE_CORE.finding(Severity::Slow, title);
     quote(job, &mut finding, &bound, 4);
     finding.confidence = Confidence::High;

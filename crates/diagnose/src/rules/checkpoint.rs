@@ -5,6 +5,7 @@ use timeline::SpanId;
 use super::support::{
     carriers,
     chosen::{Chosen, Launches},
+    counted,
     host_time::in_gap,
     milliseconds, ranks_text, saving, saving_on_the_host,
 };
@@ -122,8 +123,9 @@ impl Saves {
         let (count, first) = (own.clone().count(), own.clone().next()?);
         let participant = &job.participants[index];
         let text = format!(
-            "rank {}: {count} copies to the host, {:.1} MB in the recording, this the first",
+            "rank {}: {} to the host, {:.1} MB in the recording, this the first",
             participant.rank,
+            counted(count, "copy", "copies"),
             bytes / 1e6
         );
         Some(Evidence::span(job, participant.input, first.span, text))

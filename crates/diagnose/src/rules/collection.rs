@@ -1,6 +1,7 @@
 //! `cpu.gc_pause`: the interpreter collects garbage while the device runs dry.
 
 use super::support::{
+    counted,
     host_time::{self, Stay, stays},
     milliseconds,
 };
@@ -37,7 +38,9 @@ impl Rule for Collection {
         let mut finding = GC_PAUSE.finding(Severity::Slow, title);
         finding.evidence = stays(job, &saving.participants, &pauses, |stay| {
             let Stay { count, steps, longest, .. } = stay;
-            format!("{count} collections in {steps} steps, the longest {longest}")
+            let (count, steps) =
+                (counted(*count, "collection", "collections"), counted(*steps, "step", "steps"));
+            format!("{count} in {steps}, the longest {longest}")
         });
         saving.price(job, &mut finding);
         finding.remedy.setting = Some("gc.disable()".to_owned());

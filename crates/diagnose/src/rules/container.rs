@@ -17,7 +17,7 @@ const SHM: Explanation = Explanation {
     why: "NCCL and loader workers keep buffers in /dev/shm, of which docker gives 64 MB by default.",
     remedy: "start the container with --ipc=host or --shm-size=16g; in Kubernetes mount an emptyDir with medium: Memory \
              at /dev/shm",
-    refuted_by: "df -h /dev/shm showing room at the moment of the failure",
+    refuted_by: "`df -h /dev/shm` showing room at the moment of the failure",
 };
 
 const MEMLOCK: Explanation = Explanation {
@@ -27,7 +27,7 @@ const MEMLOCK: Explanation = Explanation {
     why: "RDMA pins its buffers; the limit of locked memory is too low, and the library reports it as no memory.",
     remedy: "raise the limit where the ranks start: ulimit -l unlimited, --ulimit memlock=-1 (docker), LimitMEMLOCK=infinity \
              (systemd, for slurmd too), or memlock in limits.conf with a new session",
-    refuted_by: "ulimit -l printing unlimited when started by the same launcher",
+    refuted_by: "`ulimit -l` printing unlimited when started by the same launcher",
 };
 
 impl Rule for Container {

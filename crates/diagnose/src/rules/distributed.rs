@@ -1,7 +1,7 @@
 //! What frameworks warn of: `ddp.grad_stride_mismatch`, `ddp.find_unused_parameters`, `ddp.no_sync_missing`,
 //! `cpu.debugger_attached`; and `compile.recompile_loop` as the compiler itself says it.
 
-use super::tuning;
+use super::{support::counted, tuning};
 use crate::{
     facts::{Found, all, quote, rows, texts},
     finding::{Confidence, Cost, CostBy, Explanation, Finding, Rule, Severity},
@@ -77,7 +77,8 @@ fn differs(text: &str) -> bool {
 fn strides(job: &Job) -> Option<Finding> {
     let real = texts(job, "ddp.grad_strides", differs);
     real.first()?;
-    let title = format!("{} gradient(s) lie in another order than their bucket", real.len());
+    let who = counted(real.len(), "gradient lies", "gradients lie");
+    let title = format!("{who} in another order than the bucket");
     let mut finding = STRIDES.finding(Severity::Slow, title);
     quote(job, &mut finding, &real, 3);
     finding.confidence = Confidence::High;

@@ -17,7 +17,7 @@ const FELL_OFF: Explanation = Explanation {
     why: "Its process fails at the next call; the others wait in the next collective until their timeout.",
     remedy: "drain the host and power-cycle it; if it comes back, check power, cooling and seating, and have the board \
              replaced",
-    refuted_by: "lspci and nvidia-smi listing the device without a reboot",
+    refuted_by: "`lspci` and nvidia-smi listing the device without a reboot",
 };
 
 const HOST_MEMORY: Explanation = Explanation {

@@ -1,6 +1,7 @@
 //! Jobs that stand still: `hang.uneven_inputs`, `hang.collective_mismatch`, `hang.rank_busy_elsewhere`,
 //! `hang.torch270_nonblocking`.
 
+use super::support::{counted, ranks_text};
 use crate::{
     facts::{Found, all, quote, rows, texts},
     finding::{Confidence, Explanation, Finding, Rule, Severity},
@@ -173,12 +174,11 @@ fn busy(job: &Job) -> Option<Finding> {
     if missing.is_empty() || waiting.is_empty() || missing.len() >= waiting.len() {
         return None;
     }
-    let names: Vec<String> = missing.iter().take(8).map(u32::to_string).collect();
     let title = format!(
-        "{} rank(s) waited for collective {:.0} until the timeout; rank(s) {} never came",
-        waiting.len(),
+        "{} for collective {:.0} until the timeout; {} never came",
+        counted(waiting.len(), "rank waited", "ranks waited"),
         first.sequence,
-        names.join(", ")
+        ranks_text(&missing[..missing.len().min(8)])
     );
     let mut finding = BUSY.finding(Severity::Failure, title);
     quote(job, &mut finding, out.iter().map(|out| &out.found), 3);
@@ -190,11 +190,13 @@ fn busy(job: &Job) -> Option<Finding> {
 fn stalled(job: &Job) -> Option<Finding> {
     let missed = all(job, "horovod.missing_ranks");
     let first = missed.first()?;
-    let title =
-        format!("rank(s) {} never came to an operation that the others wait in", first.text());
+    let ranks: Vec<u32> =
+        first.text().split(',').filter_map(|rank| rank.trim().parse().ok()).collect();
+    let who = ranks_text(&ranks);
+    let title = format!("{who} never came to an operation that the others wait in");
     let mut finding = BUSY.finding(Severity::Failure, title);
     quote(job, &mut finding, &missed, 3);
-    finding.ranks = first.text().split(',').filter_map(|rank| rank.trim().parse().ok()).collect();
+    finding.ranks = ranks;
     finding.confidence = Confidence::High;
     Some(finding)
 }

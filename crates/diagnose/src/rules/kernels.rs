@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{layout, precision};
+use super::{layout, precision, support::counted};
 use crate::{
     facts::{Found, quote, rows},
     finding::{Confidence, Explanation, Finding, Rule, Severity},
@@ -136,7 +136,7 @@ fn memory_bound(job: &Job, kernels: &[Measured]) -> Option<Finding> {
         },
         |name, [memory, compute]| {
             format!(
-                "{name} runs at {memory:.0} % of the memory's rate and {compute:.0} % of its arithmetic"
+                "the kernel {name} runs at {memory:.0} % of the memory's rate and {compute:.0} % of its arithmetic"
             )
         },
     )
@@ -154,7 +154,7 @@ fn small_grid(job: &Job, kernels: &[Measured]) -> Option<Finding> {
         },
         |name, [waves, compute]| {
             format!(
-                "{name} fills {waves:.2} of the device and computes at {compute:.0} % of its rate"
+                "the kernel {name} fills {waves:.2} of the device and computes at {compute:.0} % of its rate"
             )
         },
     )
@@ -178,8 +178,8 @@ fn without_tensor_cores(job: &Job, kernels: &[Measured]) -> Option<Finding> {
     };
     let (share, _) = first.multiply?;
     let title = format!(
-        "the tensor cores stand still in {} matrix product(s) that use {share:.0} % of the ordinary units",
-        products.len()
+        "the tensor cores stand still in {} {share:.0} % of the ordinary units",
+        counted(products.len(), "matrix product that uses", "matrix products that use")
     );
     let mut finding = explanation.finding(Severity::Slow, title);
     let lines = products.iter().flat_map(|kernel| [kernel.tensor, kernel.multiply]).flatten();

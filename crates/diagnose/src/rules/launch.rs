@@ -1,4 +1,4 @@
-//! `cpu.launch_bound`: the host issues work more slowly than the device finishes it.
+//! `cpu.launch_bound`: the CPU issues work more slowly than the device finishes it.
 //!
 //! A recorder makes every operator of the host dearer. Where the same run's steps were timed without it
 //! (`steps.unrecorded_ns`), what it added is no loss of the job.
@@ -67,7 +67,7 @@ impl Rule for Launch {
         let mut finding = LAUNCH_BOUND.finding(
             Severity::Slow,
             format!(
-                "the host issues work too slowly: up to {} of every step",
+                "the CPU issues work too slowly: up to {} of every step",
                 milliseconds(saving.cost.estimate)
             ),
         );

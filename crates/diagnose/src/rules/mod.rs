@@ -40,7 +40,6 @@ mod versions;
 
 pub use communication::{bus_bandwidth, expected_bandwidth};
 pub(crate) use launch::SLOWED_BY_RECORDING;
-pub(crate) use support::milliseconds;
 
 use crate::finding::Rule;
 

@@ -1,6 +1,7 @@
 //! `nvswitch.fabric_manager`, `nvswitch.fabric_manager_version` and `nvlink.link_errors`: the links between GPUs and who
 //! sets them up.
 
+use super::support::counted;
 use crate::{
     facts::{Found, all, between, quote, texts},
     finding::{Confidence, Explanation, Finding, Rule, Severity},
@@ -17,9 +18,9 @@ const FABRIC_MANAGER: Explanation = Explanation {
     what: "The fabric manager, which sets up the NVSwitches, does not run or is in a stale state.",
     why: "Without it CUDA does not start on NVSwitch machines; after a GPU reset or an update it leaves multicast \
           (NVLS) broken.",
-    remedy: "systemctl enable --now nvidia-fabricmanager of the driver's own version, restart it after GPU resets; \
+    remedy: "`systemctl enable --now nvidia-fabricmanager` of the driver's own version, restart it after GPU resets; \
              NCCL_NVLS_ENABLE=0 until then where only multicast fails",
-    refuted_by: "systemctl showing it active with the driver's version and nvidia-smi -q showing fabric state Completed",
+    refuted_by: "`systemctl status` showing it active with the driver's version and nvidia-smi -q showing fabric state Completed",
 };
 
 const FABRIC_MANAGER_VERSION: Explanation = Explanation {
@@ -157,8 +158,8 @@ fn link_errors(job: &Job) -> Option<Finding> {
         }));
     }
     errors.first()?;
-    let title =
-        format!("NVLink links are down or repeat transfers ({} lines say so)", errors.len());
+    let lines = counted(errors.len(), "line says", "lines say");
+    let title = format!("NVLink links are down or repeat transfers ({lines} so)");
     let mut finding = LINK_ERRORS.finding(Severity::Slow, title);
     quote(job, &mut finding, &errors, 4);
     quote(job, &mut finding, &all(job, "gpu.xid"), 1);

@@ -1,5 +1,6 @@
 //! `pcie.acs_enabled`, `pcie.iommu_breaks_p2p`, `pcie.link_degraded`: the bus between devices.
 
+use super::support::counted;
 use crate::{
     facts::{Found, all, between, quote, rows, texts},
     finding::{Confidence, Explanation, Finding, Rule, Severity},
@@ -17,7 +18,7 @@ const ACS: Explanation = Explanation {
     why: "They send transfers between two devices up to the root complex, where GPUDirect fails or slows down.",
     remedy: "switch ACS off on the bridges above GPUs and network cards (BIOS, or setpci per bridge at boot); inside a \
              virtual machine the host must do it and have ATS on",
-    refuted_by: "lspci -vvv showing SrcValid- and ReqRedir- on every bridge, or the failure staying with NCCL_NET_GDR_LEVEL=LOC",
+    refuted_by: "`lspci -vvv` showing SrcValid- and ReqRedir- on every bridge, or the failure staying with NCCL_NET_GDR_LEVEL=LOC",
 };
 
 const IOMMU: Explanation = Explanation {
@@ -65,16 +66,16 @@ fn acs(job: &Job) -> Option<Finding> {
         false => (
             Severity::Failure,
             format!(
-                "GPUDirect transfers are refused, and access control (ACS) is on at {} bridges",
-                enabled.len()
+                "GPUDirect transfers are refused, and access control (ACS) is on at {}",
+                counted(enabled.len(), "bridge", "bridges")
             ),
         ),
         true if direct.is_empty() => return None,
         true => (
             Severity::Slow,
             format!(
-                "access control (ACS) is on at {} bridges: transfers between devices go up to the root complex",
-                enabled.len()
+                "access control (ACS) is on at {}: transfers between devices go up to the root complex",
+                counted(enabled.len(), "bridge", "bridges")
             ),
         ),
     };
@@ -160,7 +161,10 @@ fn link(job: &Job) -> Option<Finding> {
         }
     }
     let (first, _) = degraded.first()?;
-    let title = format!("{} PCIe link(s) run below what both ends can: {first}", degraded.len());
+    let title = format!(
+        "{} below what both ends can: {first}",
+        counted(degraded.len(), "PCIe link runs", "PCIe links run")
+    );
     let mut finding = LINK.finding(Severity::Slow, title);
     quote(job, &mut finding, degraded.iter().map(|(_, found)| found), 4);
     finding.confidence = Confidence::High;

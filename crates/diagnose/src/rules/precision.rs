@@ -1,6 +1,6 @@
 //! `math.tf32_off`: matrix products in fp32 on the ordinary units instead of the tensor cores.
 
-use super::support::{carriers, chosen::Chosen, milliseconds, saving};
+use super::support::{between, carriers, chosen::Chosen, milliseconds, saving};
 use crate::{
     device::{Operation, Work},
     finding::{Confidence, Explanation, Finding, Rule, Severity},
@@ -48,9 +48,8 @@ impl Rule for Precision {
         let mut finding = TF32_OFF.finding(
             Severity::Slow,
             format!(
-                "matrix products run in fp32 without tensor cores: {} to {} of every step",
-                milliseconds(saving.cost.low),
-                milliseconds(saving.cost.high)
+                "matrix products run in fp32 without tensor cores: {} of every step",
+                between(milliseconds(saving.cost.low), milliseconds(saving.cost.high))
             ),
         );
         finding.evidence =

@@ -17,7 +17,7 @@ const LOST: Explanation = Explanation {
     why: "Every other rank waits in the next collective for it; none of them shows an error until the watchdog ends the job.",
     remedy: "look at that process on its host: its log, dmesg (Xid, out of memory), nvidia-smi; py-spy dump where it still \
              runs",
-    refuted_by: "ncclras -v a minute later, with no process missing",
+    refuted_by: "`ncclras -v` a minute later, with no process missing",
 };
 
 const BEHIND: Explanation = Explanation {

@@ -25,8 +25,8 @@ const SLOW: Explanation = Explanation {
     layer: "launcher/MPI",
     what: "Setting up NCCL takes long on all ranks.",
     why: "Loading kernels, discovering the topology or connecting takes its time; the parts say which.",
-    remedy: "kernels: CUDA_MODULE_LOADING=LAZY; topology: a topology file per machine type; connections: fewer \
-             communicators, lazy connection (NCCL_RUNTIME_CONNECT=1)",
+    remedy: "for kernels CUDA_MODULE_LOADING=LAZY; for the topology a topology file per machine type; for connections \
+             fewer communicators and lazy connection (NCCL_RUNTIME_CONNECT=1)",
     refuted_by: "the second start on the same hosts being fast",
 };
 

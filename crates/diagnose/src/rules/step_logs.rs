@@ -3,7 +3,10 @@
 //!
 //! Where a trace shows the same cause, the two findings become one.
 
-use super::{copies, launch, loader, precision, support::milliseconds};
+use super::{
+    copies, launch, loader, precision,
+    support::{counted, milliseconds},
+};
 use crate::{
     facts::{Found, Row, all, quote, rows, texts},
     finding::{Confidence, Cost, CostBy, Evidence, Explanation, Finding, Rule, Severity},
@@ -87,7 +90,7 @@ fn launch_bound(job: &Job) -> Option<Finding> {
     let (row, (cpu, device)) = parts.iter().find_map(|row| Some((row, slower(row)?)))?;
     let name = row.name.text();
     let title = format!(
-        "{name} takes the host {} for {} of work of the device",
+        "the CPU takes {} in {name} for {} of work of the device",
         milliseconds(cpu / 1e6),
         milliseconds(device / 1e6)
     );
@@ -223,9 +226,9 @@ fn cublas(job: &Job) -> Option<Finding> {
     slowed.sort_by(|a, b| b.0.total_cmp(&a.0));
     let (ratio, operator, found) = slowed.first()?;
     let title = format!(
-        "{operator} takes {ratio:.0} times as long with the newer library for {} ({} shape(s) affected)",
+        "with the newer library {operator} takes {ratio:.0} times as long for {} ({} affected)",
         found.text(),
-        slowed.len()
+        counted(slowed.len(), "shape", "shapes")
     );
     let mut finding = CUBLAS.finding(Severity::Slow, title);
     quote(job, &mut finding, slowed.iter().map(|(_, _, found)| found), 3);

@@ -46,10 +46,10 @@ impl Rule for Tuning {
 
     fn check(&self, job: &Job) -> Vec<Finding> {
         let kinds: [(Explanation, Wanted, &str); 2] = [
-            (BENCHMARK, is_convolution, "inside convolutions"),
-            (RECOMPILE, is_compiler, "inside the compiler"),
+            (BENCHMARK, is_convolution, "cuDNN searches anew for each new shape"),
+            (RECOMPILE, is_compiler, "a graph compiler compiles again in step after step"),
         ];
-        kinds.into_iter().filter_map(|(e, wanted, place)| find(job, e, wanted, place)).collect()
+        kinds.into_iter().filter_map(|(e, wanted, what)| find(job, e, wanted, what)).collect()
     }
 }
 
@@ -63,7 +63,7 @@ fn is_compiler(name: &str) -> bool {
         .any(|text| name.contains(text))
 }
 
-fn find(job: &Job, explanation: Explanation, wanted: Wanted, place: &str) -> Option<Finding> {
+fn find(job: &Job, explanation: Explanation, wanted: Wanted, what: &str) -> Option<Finding> {
     let inside: Vec<Set> = (0..job.participants.len())
         .map(|index| {
             let wall = WallClock::of(job.timeline(index));
@@ -83,7 +83,7 @@ fn find(job: &Job, explanation: Explanation, wanted: Wanted, place: &str) -> Opt
     let saving = saving(job, &carrying, &WithoutTuning { job, inside: &inside })?;
     let mut finding = explanation.finding(
         Severity::Slow,
-        format!("{} of every step are spent {place}", milliseconds(saving.cost.estimate)),
+        format!("{what}: {} of every step", milliseconds(saving.cost.estimate)),
     );
     for &index in &saving.participants {
         let participant = &job.participants[index];

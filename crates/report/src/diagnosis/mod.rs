@@ -85,8 +85,10 @@ pub fn abstained(job: &Job) -> Vec<Abstained> {
     }
     if !job.replay_is_usable() {
         let why = match &job.unchanged {
-            Some(outcome) => format!("the replay misses a step by {:.1} %", 100.0 * outcome.error),
-            None => "there is no complete step to replay".to_owned(),
+            Some(outcome) if outcome.error.is_finite() => {
+                format!("the replay misses a step by {:.1} %", 100.0 * outcome.error)
+            }
+            _ => "there is no complete step to replay".to_owned(),
         };
         ask("cost", why, record);
     }

@@ -9,6 +9,7 @@ use diagnose::{
     finding::{Evidence, Finding, Severity},
     job::Job,
     leaf::Leaf,
+    wording::{between, counted},
 };
 
 use super::{
@@ -101,7 +102,7 @@ impl Screen<'_> {
         }
         if shown.len() < count {
             let others = ranks - shown.iter().map(|class| class.ranks.len()).sum::<usize>();
-            let others = if others == 1 { "1 rank".to_owned() } else { format!("{others} ranks") };
+            let others = counted(others, "rank", "ranks");
             let _ = writeln!(out, "  and {others} of other kinds (--html, --json)");
         }
     }
@@ -302,7 +303,7 @@ impl Row {
 
 fn heading(job: &Job) -> String {
     let (first, accounted) = (&job.participants[0], &job.accounted[0]);
-    let (counted, left_out) = (accounted.steps.counted.len(), accounted.steps.left_out.len());
+    let (steps, left_out) = (accounted.steps.counted.len(), accounted.steps.left_out.len());
     let count = job.participants.len();
     let what = match (count, job.is_host_only()) {
         (1, true) => "host process",
@@ -313,12 +314,10 @@ fn heading(job: &Job) -> String {
     let name = job
         .text(&format!("device.{}.name", first.device.number))
         .map_or(String::new(), |name| format!(" ({name})"));
-    let steps = match (accounted.steps.weak, left_out, counted) {
-        (true, _, 1) => "1 step and its edges".to_owned(),
-        (true, ..) => format!("{counted} steps and their edges"),
-        (false, 0, 1) => "1 step".to_owned(),
-        (false, 0, _) => format!("{counted} steps"),
-        (false, ..) => format!("{counted} of {} steps", counted + left_out),
+    let steps = match (accounted.steps.weak, left_out) {
+        (true, ..) => counted(steps, "step and its edges", "steps and their edges"),
+        (false, 0) => counted(steps, "step", "steps"),
+        (false, _) => format!("{steps} of {} steps", steps + left_out),
     };
     let each = if count == 1 { "" } else { " each" };
     let source = match first.device.step_source {
@@ -343,10 +342,6 @@ fn heading(job: &Job) -> String {
 /// Places after the point so that short steps are not all zeros.
 fn decimals(milliseconds: f64) -> i32 {
     if milliseconds >= 10.0 { 2 } else { 4 }
-}
-
-fn between(low: String, high: String) -> String {
-    if low == high { high } else { format!("{low} to {high}") }
 }
 
 fn number(value: f64) -> String {

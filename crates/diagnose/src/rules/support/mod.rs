@@ -7,6 +7,8 @@ mod saving;
 
 pub use saving::{confidence, saving, saving_on_the_host};
 
+pub use crate::wording::{between, counted, milliseconds, ranks_text};
+
 use crate::{interval::Set, job::Job};
 
 /// A saving below this share of the step is not worth a finding.
@@ -22,26 +24,10 @@ pub fn carriers(job: &Job, share: f64, time: impl Fn(usize) -> Set) -> Vec<usize
         .collect()
 }
 
-/// `12.3 ms` with the digits that matter.
-pub fn milliseconds(value: f64) -> String {
-    match value.abs() {
-        v if v >= 100.0 => format!("{value:.0} ms"),
-        v if v >= 10.0 => format!("{value:.1} ms"),
-        _ => format!("{value:.2} ms"),
-    }
-}
-
 /// The ranks of participants, which come in the order of ranks; one that has several devices once.
 pub fn ranks_of(job: &Job, participants: impl IntoIterator<Item = usize>) -> Vec<u32> {
     let ranks = participants.into_iter().map(|index| job.participants[index].rank);
     let mut ranks: Vec<u32> = ranks.collect();
     ranks.dedup();
     ranks
-}
-
-/// `rank 3` or `ranks 1, 2`.
-pub fn ranks_text(ranks: &[u32]) -> String {
-    let list: Vec<String> = ranks.iter().map(u32::to_string).collect();
-    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
-    format!("{noun} {}", list.join(", "))
 }
