@@ -70,6 +70,18 @@ fn every_damage_is_named() {
             "kineto of rank Some(3), 2 spans, cut off after 357 bytes, behind 2 events",
         ),
         (
+            "two packed, one behind the other",
+            [gz(TRACE), gz(TRACE)].concat(),
+            "kineto of rank Some(3), 2 spans, another recording follows the first: hand each over as a file",
+        ),
+        (
+            "two lists of events, one behind the other",
+            [&br#"[{"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":20,"dur":3}]"#[..];
+                2]
+                .concat(),
+            "kineto of rank None, 1 spans, another recording follows the first: hand each over as a file",
+        ),
+        (
             "packed, cut in its header",
             trace[..9].to_vec(),
             "cut off before anything could be unpacked",

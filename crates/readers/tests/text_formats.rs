@@ -38,3 +38,41 @@ fn shapes_are_recognised_and_state_their_facts() {
     }
     insta::assert_snapshot!(text);
 }
+
+#[test]
+fn of_markdown_the_log_is_read_and_not_the_words_about_it() {
+    let warning = "RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: \
+                   CollectiveFingerPrint(OpType=BROADCAST), but Rank 0 is running OpType=BARRIER";
+    let driver = "| NVIDIA-SMI 560.35.03    Driver Version: 560.35.03    CUDA Version: 12.6 |";
+    let cases: [(&str, String, &[&str]); 7] = [
+        ("bare", format!("{warning}\n"), &["rank 1: BROADCAST against BARRIER"]),
+        (
+            "fenced",
+            format!("## Logs\n\n```text\n{warning}\n{driver}\n```\n"),
+            &["rank 1: BROADCAST against BARRIER", "560.35.03", "12.6"],
+        ),
+        ("bare below a heading", format!("### Logs\n{driver}\n"), &["560.35.03", "12.6"]),
+        ("a line of code", format!("## Log\n`{driver}`\n"), &["560.35.03", "12.6"]),
+        ("items", format!("- `{warning}`\n* `Driver Version: 560.35.03`\n1. {driver}\n"), &[]),
+        ("words", "## Why\n`Driver Version: 560.35.03` hangs\n".to_owned(), &[]),
+        (
+            "items inside a block",
+            format!("```\n- {warning}\n~~~\n```\n"),
+            &["rank 1: BROADCAST against BARRIER"],
+        ),
+    ];
+    for (name, text, expected) in cases {
+        let reading =
+            readers::read(Input::from_bytes("-", text.into()).expect("bytes can be read"));
+        let facts = reading.map(|reading| reading.timeline.facts).unwrap_or_default();
+        let mut values: Vec<String> = facts
+            .into_iter()
+            .filter_map(|fact| match fact.value {
+                FactValue::Text(text) => Some(text),
+                _ => None,
+            })
+            .collect();
+        values.dedup();
+        assert_eq!(values, expected, "{name}");
+    }
+}

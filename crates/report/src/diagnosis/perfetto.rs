@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use diagnose::{diagnosis::Diagnosis, job::Job};
+use diagnose::{align::Relation, diagnosis::Diagnosis, job::Job};
 use timeline::{Duration, Kind, Process, Time, Timeline, TrackKind};
 
 use crate::chrome_trace;
@@ -23,23 +23,23 @@ pub fn write(job: &Job, diagnosis: &Diagnosis, out: &mut impl Write) -> io::Resu
 /// Ranks on the first one's clock, then one track for each finding with the spans it cites.
 fn joined(job: &Job, diagnosis: &Diagnosis) -> Timeline {
     let mut all = Timeline::new();
-    let mut inputs: Vec<(usize, i64)> = vec![];
+    let mut inputs: Vec<(usize, Relation)> = vec![];
     for (index, participant) in job.participants.iter().enumerate() {
         if !inputs.iter().any(|(input, _)| *input == participant.input) {
-            inputs.push((participant.input, job.clock.relation(index).offset));
+            inputs.push((participant.input, job.clock.relation(index)));
         }
     }
     if inputs.is_empty() {
         let recorded = |index: &usize| !job.inputs[*index].timeline.spans.is_empty();
-        inputs.extend((0..job.inputs.len()).filter(recorded).map(|index| (index, 0)));
+        inputs.extend((0..job.inputs.len()).filter(recorded).map(|index| (index, Relation::default())));
     }
-    let zero = inputs.first().and_then(|(input, _)| job.inputs[*input].timeline.wall_clock_zero);
-    for (input, offset) in &inputs {
+    for (input, clock) in &inputs {
         let mut own = job.inputs[*input].timeline.clone();
-        own.wall_clock_zero = own.wall_clock_zero.map(|own| own - offset);
+        let zero = own.wall_clock_zero.unwrap_or(0);
+        own.move_times(|time| reference(clock, zero, time));
         all.append(own);
     }
-    let zero = zero.unwrap_or(0);
+    let zero = all.wall_clock_zero.unwrap_or(0);
     let process = all.add_process(Process { name: "findings".to_owned(), ..Process::default() });
     let window = job.accounted.first().and_then(|accounted| accounted.steps.window());
     for (number, finding) in diagnosis.findings.iter().enumerate() {
@@ -53,14 +53,13 @@ fn joined(job: &Job, diagnosis: &Diagnosis) -> Timeline {
         for evidence in &finding.evidence {
             let Some(span) = &evidence.span else { continue };
             let found = inputs.iter().find(|(input, _)| job.inputs[*input].name == evidence.file);
-            let Some((input, offset)) = found else { continue };
-            let own = job.inputs[*input].timeline.wall_clock_zero.unwrap_or(0);
-            let shift = own - offset - zero;
-            add(
-                &evidence.text,
-                span.start_ns.saturating_add(shift),
-                span.end_ns.saturating_add(shift),
-            );
+            let Some((input, clock)) = found else { continue };
+            let own = job.inputs[*input].timeline.wall_clock_zero.unwrap_or(zero);
+            let at = |time: i64| {
+                let moved = reference(clock, own, Time::from_nanos(time)).nanos();
+                moved.saturating_add(own.saturating_sub(zero))
+            };
+            add(&evidence.text, at(span.start_ns), at(span.end_ns));
             cited = true;
         }
         // What is not in single spans holds for all counted steps.
@@ -69,4 +68,9 @@ fn joined(job: &Job, diagnosis: &Diagnosis) -> Timeline {
         }
     }
     all
+}
+
+/// What a recording's time is on the first rank's clock, both after the same `zero` of a wall clock.
+fn reference(clock: &Relation, zero: i64, time: Time) -> Time {
+    Time::from_nanos(clock.reference(zero.saturating_add(time.nanos())).saturating_sub(zero))
 }

@@ -35,6 +35,8 @@ pub struct Outside {
     pub after: Vec<u8>,
     /// Where and why the bytes ended early, if they did.
     pub failure: Option<String>,
+    /// Whether another list of events follows, of which nothing is read.
+    pub another: bool,
 }
 
 /// Bytes that may end early.
@@ -81,6 +83,7 @@ pub fn parse(bytes: impl Read + Send, mut merge: impl FnMut(Batch)) -> Result<Ou
             while let Some(mut batch) = early.remove(&next) {
                 next += 1;
                 if ended {
+                    outside.another |= !batch.is_empty();
                     let room = MOST_AFTER.saturating_sub(outside.after.len());
                     outside.after.extend_from_slice(&batch.all[..batch.all.len().min(room)]);
                     continue;
@@ -99,6 +102,9 @@ pub fn parse(bytes: impl Read + Send, mut merge: impl FnMut(Batch)) -> Result<Ou
             outside.failure = Some(source.end());
         }
     });
+    let after = &outside.after;
+    outside.another |= memchr::memmem::find(after, b"\"traceEvents\"").is_some()
+        || Scanner::new(after).peek() == Some(b'[');
     Ok(outside)
 }
 

@@ -75,6 +75,9 @@ fn read(bytes: impl Read + Send) -> Result<Timeline, ReadError> {
         };
         cut_off(&mut timeline, &format!("{place}, {behind}"));
     }
+    if outside.another {
+        cut_off(&mut timeline, "another recording follows the first: hand each over as a file");
+    }
     Ok(timeline)
 }
 

@@ -9,6 +9,7 @@ mod device_monitor;
 mod infiniband;
 mod kernel;
 mod limits;
+mod markdown;
 mod memory_summary;
 mod nccl_log;
 mod nccl_ras;
@@ -138,6 +139,7 @@ pub fn read(input: Input) -> Result<(Timeline, &'static str), ReadError> {
     let mut memory = support::Memory::default();
     let mut grammars: Vec<(Box<dyn Grammar>, u64)> =
         GRAMMARS.iter().map(|make| (make(), 0)).collect();
+    let mut markdown = markdown::Markdown::of(input.head());
     let mut lines = BufReader::with_capacity(1 << 20, input.into_reader());
     let (mut number, mut unknown) = (0_u32, 0_u64);
     let mut bytes = vec![];
@@ -159,7 +161,11 @@ pub fn read(input: Input) -> Result<(Timeline, &'static str), ReadError> {
         if text.trim().is_empty() {
             continue;
         }
-        let line = Line { number, text };
+        let Some(text) = markdown.log_line(&text) else {
+            unknown += 1;
+            continue;
+        };
+        let line = Line { number, text: text.to_owned() };
         let tagged = support::untag(&line.text);
         let mut context = Context::new(&mut timeline, &mut memory, tagged.rank);
         let known = grammars.iter_mut().find_map(|(grammar, count)| {

@@ -67,7 +67,10 @@ impl Grammar for Watchdog {
                 .filter_map(|rest| rest.split([',', ')']).next())
                 .take(2)
                 .collect();
-            let value = format!("rank {}: {}", one.unwrap_or("?"), operations.join(" against "));
+            let mut value = format!("rank {}", one.unwrap_or("?"));
+            if !operations.is_empty() {
+                value += &format!(": {}", operations.join(" against "));
+            }
             context.fact(None, "collective.mismatch", value, line);
             return true;
         }
