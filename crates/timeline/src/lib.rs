@@ -166,6 +166,14 @@ impl Timeline {
         of(process).or_else(|| of(None)).map(|fact| &fact.value)
     }
 
+    /// Moves all spans and counters onto another clock: `to` says what one of its times is there.
+    pub fn move_times(&mut self, to: impl Fn(Time) -> Time) {
+        self.spans.move_times(&to);
+        for counter in &mut self.counters {
+            counter.time = to(counter.time);
+        }
+    }
+
     /// Appends another recording. Its times are shifted onto this one's clock where both know their wall clock.
     pub fn append(&mut self, other: Timeline) {
         let (processes, tracks) = (self.processes.len() as u32, self.tracks.len() as u32);

@@ -146,6 +146,16 @@ impl Spans {
         self.launcher.get(span.index()).copied().filter(|&id| id != NO_SPAN).map(SpanId)
     }
 
+    /// Moves starts and ends to where `to` puts them.
+    pub fn move_times(&mut self, to: impl Fn(Time) -> Time) {
+        for (start, duration) in self.start.iter_mut().zip(&mut self.duration) {
+            let from = Time::from_nanos(*start);
+            let end = to(from + Duration::from_nanos(*duration));
+            *start = to(from).nanos();
+            *duration = end.nanos().saturating_sub(*start);
+        }
+    }
+
     /// Gives back room that nothing was put in: for spans of which no more are added.
     pub fn shrink_to_fit(&mut self) {
         self.start.shrink_to_fit();

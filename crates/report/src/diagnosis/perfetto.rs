@@ -31,15 +31,25 @@ fn joined(job: &Job, diagnosis: &Diagnosis) -> Timeline {
     }
     if inputs.is_empty() {
         let recorded = |index: &usize| !job.inputs[*index].timeline.spans.is_empty();
-        inputs.extend((0..job.inputs.len()).filter(recorded).map(|index| (index, Relation::default())));
+        inputs.extend(
+            (0..job.inputs.len()).filter(recorded).map(|index| (index, Relation::default())),
+        );
     }
+    let wall_clock_zero =
+        inputs.first().and_then(|(input, _)| job.inputs[*input].timeline.wall_clock_zero);
+    let zero = wall_clock_zero.unwrap_or(0);
+    // A time of an input on the first rank's clock.
+    let moved = |input: usize, clock: &Relation, time: Time| {
+        let own = job.inputs[input].timeline.wall_clock_zero.unwrap_or(0);
+        let time = clock.reference(own.saturating_add(time.nanos()));
+        Time::from_nanos(time.saturating_sub(zero))
+    };
     for (input, clock) in &inputs {
         let mut own = job.inputs[*input].timeline.clone();
-        let zero = own.wall_clock_zero.unwrap_or(0);
-        own.move_times(|time| reference(clock, zero, time));
+        own.move_times(|time| moved(*input, clock, time));
+        own.wall_clock_zero = wall_clock_zero;
         all.append(own);
     }
-    let zero = all.wall_clock_zero.unwrap_or(0);
     let process = all.add_process(Process { name: "findings".to_owned(), ..Process::default() });
     let window = job.accounted.first().and_then(|accounted| accounted.steps.window());
     for (number, finding) in diagnosis.findings.iter().enumerate() {
@@ -54,11 +64,7 @@ fn joined(job: &Job, diagnosis: &Diagnosis) -> Timeline {
             let Some(span) = &evidence.span else { continue };
             let found = inputs.iter().find(|(input, _)| job.inputs[*input].name == evidence.file);
             let Some((input, clock)) = found else { continue };
-            let own = job.inputs[*input].timeline.wall_clock_zero.unwrap_or(zero);
-            let at = |time: i64| {
-                let moved = reference(clock, own, Time::from_nanos(time)).nanos();
-                moved.saturating_add(own.saturating_sub(zero))
-            };
+            let at = |time: i64| moved(*input, clock, Time::from_nanos(time)).nanos();
             add(&evidence.text, at(span.start_ns), at(span.end_ns));
             cited = true;
         }
@@ -68,9 +74,4 @@ fn joined(job: &Job, diagnosis: &Diagnosis) -> Timeline {
         }
     }
     all
-}
-
-/// What a recording's time is on the first rank's clock, both after the same `zero` of a wall clock.
-fn reference(clock: &Relation, zero: i64, time: Time) -> Time {
-    Time::from_nanos(clock.reference(zero.saturating_add(time.nanos())).saturating_sub(zero))
 }
