@@ -292,11 +292,12 @@ fn explanations_are_listed_and_the_nearest_id_is_named() {
         assert!(list.contains(id), "{list}");
     }
     let (text, _) = place.ends(&["explain", "data.loader_starved"], 0);
-    for part in ["What happens: ", "Why it costs: ", "What helps: ", "Wrong if: "] {
+    for part in ["What happens: The ", "Why it costs: ", "What helps: Raise ", "Wrong if: The "] {
         assert!(text.contains(part), "{text}");
     }
+    assert!(text.trim_end().ends_with('.'), "{text}");
     let (text, _) = place.ends(&["explain", "comm.wait"], 0);
-    assert!(text.contains("collectives wait for another rank"), "{text}");
+    assert!(text.contains("What it is: Collectives wait for another rank."), "{text}");
     let (text, _) = place.ends(&["explain", "misconceptions"], 0);
     assert_eq!(text.lines().filter(|line| line.starts_with('"')).count(), 4);
     let (_, err) = place.ends(&["explain", "data.loader_starvation"], 2);

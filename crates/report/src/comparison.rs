@@ -12,6 +12,11 @@ pub const SCHEMA: &str = include_str!("../schema/comparison-1.json");
 /// The JSON Schema that every document about scaling fulfils.
 pub const SCALING_SCHEMA: &str = include_str!("../schema/scaling-1.json");
 
+/// Fewer steps of a run say nothing of how much its steps differ, so no change is certain.
+const LEAST_STEPS: usize = 3;
+/// From here on the steps' spread is trusted.
+const ENOUGH_STEPS: usize = 5;
+
 /// Why documents cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotComparable(pub String);
@@ -151,7 +156,7 @@ pub fn compare(
             changes.push(json!({"setting": name, "before": value(&old), "after": value(&new)}));
         }
     }
-    let few = old.steps.min(new.steps) < 5;
+    let steps = old.steps.min(new.steps);
     let mut leaves: Vec<Value> = vec![];
     for own in &old.leaves {
         let other = new.leaf(&own.name);
@@ -159,7 +164,7 @@ pub fn compare(
             continue;
         }
         let noise = own.spread().max(other.spread());
-        // The means must differ by more than the steps do; with few steps their ranges must not touch either.
+        // The means must differ by more than the steps do; below enough steps their ranges must not touch either.
         let apart = own.apart(&other);
         let clear = (other.mean - own.mean).abs() > noise as f64 / 2.0;
         leaves.push(json!({
@@ -167,7 +172,7 @@ pub fn compare(
             "before_ns": own.mean.round() as i64,
             "after_ns": other.mean.round() as i64,
             "noise_ns": noise,
-            "significant": clear && (apart || !few),
+            "significant": steps >= LEAST_STEPS && clear && (apart || steps >= ENOUGH_STEPS),
         }));
     }
     leaves.sort_by_key(|leaf| {
@@ -300,10 +305,15 @@ pub fn text(comparison: &Value) -> String {
             }
         })
         .collect();
+    let steps = |side: &str| comparison[side]["steps"].as_u64().unwrap_or(0);
+    let few = steps("before").min(steps("after")) < LEAST_STEPS as u64;
     let noise = match (told.is_empty(), told.iter().any(|leaf| marked(leaf))) {
-        (true, _) => "No leaf changed.",
-        (false, true) => "* outside the noise.",
-        (false, false) => "No change is outside the noise.",
+        (true, _) => "No leaf changed.".to_owned(),
+        (false, true) => "* outside the noise.".to_owned(),
+        (false, false) if few => {
+            format!("Fewer than {LEAST_STEPS} steps in a run: no change is certain.")
+        }
+        (false, false) => "No change is outside the noise.".to_owned(),
     };
     let _ = match described.len() {
         0 => writeln!(
