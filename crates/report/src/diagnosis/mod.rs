@@ -88,7 +88,7 @@ pub fn abstained(job: &Job) -> Vec<Abstained> {
             Some(outcome) if outcome.error.is_finite() => {
                 format!("the replay misses a step by {:.1} %", 100.0 * outcome.error)
             }
-            _ => "there is no complete step to replay".to_owned(),
+            _ => "no complete step can be replayed".to_owned(),
         };
         ask("cost", why, record);
     }
