@@ -2,7 +2,7 @@
 //!
 //! Runs after the rules, so that no conclusion depends on it. Knows how such names look; not where they come from.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use timeline::{FactValue, Timeline};
 
@@ -20,10 +20,7 @@ pub fn redact(job: &mut Job, diagnosis: &mut Diagnosis) {
         redactor.learn(&input.timeline);
     }
     let names = job.inputs.iter().map(|input| &input.name);
-    for name in names.chain(job.unusable.iter().map(|unusable| &unusable.name)) {
-        let number = redactor.inputs.len() + 1;
-        redactor.inputs.entry(name.clone()).or_insert_with(|| format!("input-{number}"));
-    }
+    redactor.know_inputs(names.chain(job.unusable.iter().map(|unusable| &unusable.name)));
     for input in &mut job.inputs {
         input.name = redactor.input(&input.name);
         redactor.timeline(&mut input.timeline);
@@ -47,24 +44,33 @@ pub fn redact(job: &mut Job, diagnosis: &mut Diagnosis) {
     }
 }
 
-/// What was replaced so far, by kind.
+/// What is private, and what was replaced so far.
 #[derive(Debug, Default)]
 struct Redactor {
-    hosts: BTreeSet<String>,
-    users: BTreeSet<String>,
+    /// Hosts and users with their kind.
+    names: BTreeMap<String, &'static str>,
+    /// Bytes of the longest of them.
+    longest: usize,
     inputs: BTreeMap<String, String>,
-    numbers: BTreeMap<(&'static str, String), usize>,
+    /// Those inputs whose names could be nothing else in a text, the longest first: a path before its folder.
+    paths: Vec<(String, String)>,
+    /// What all `paths` begin with.
+    folder: String,
+    /// Numbers of placeholders by kind.
+    numbers: BTreeMap<&'static str, BTreeMap<String, usize>>,
 }
 
 impl Redactor {
     /// Collects hosts and users that are named as such somewhere.
     fn learn(&mut self, timeline: &Timeline) {
-        self.hosts.extend(timeline.processes.iter().filter_map(|process| process.host.clone()));
+        for host in timeline.processes.iter().filter_map(|process| process.host.as_ref()) {
+            self.know_host(host);
+        }
         for fact in &timeline.facts {
             let key = fact.key.to_lowercase();
             if let FactValue::Text(value) = &fact.value {
                 if key.ends_with("host") || key.ends_with("hostname") {
-                    self.hosts.insert(value.clone());
+                    self.know_host(value);
                 }
                 self.learn_from(value);
             }
@@ -72,8 +78,35 @@ impl Redactor {
                 self.learn_from(&line.text);
             }
         }
-        self.hosts.retain(|host| host.len() > 1 && host != "localhost");
-        self.users.retain(|user| user.len() > 1 && !COMMON_USERS.contains(&user.as_str()));
+    }
+
+    fn know_host(&mut self, name: &str) {
+        if name.len() > 1 && name != "localhost" {
+            self.longest = self.longest.max(name.len());
+            self.names.insert(name.to_owned(), "host");
+        }
+    }
+
+    fn know_user(&mut self, name: &str) {
+        if name.len() > 1 && !COMMON_USERS.contains(&name) {
+            self.longest = self.longest.max(name.len());
+            self.names.entry(name.to_owned()).or_insert("user");
+        }
+    }
+
+    fn know_inputs<'a>(&mut self, names: impl Iterator<Item = &'a String>) {
+        for name in names {
+            let number = self.inputs.len() + 1;
+            self.inputs.entry(name.clone()).or_insert_with(|| format!("input-{number}"));
+        }
+        let paths = self.inputs.iter().filter(|(name, _)| name.contains(['/', '.', '\\']));
+        self.paths = paths.map(|(name, own)| (name.clone(), own.clone())).collect();
+        // In order of names what the first and the last begin with is what all begin with.
+        if let (Some((first, _)), Some((last, _))) = (self.paths.first(), self.paths.last()) {
+            let alike = first.chars().zip(last.chars()).take_while(|(a, b)| a == b);
+            self.folder = alike.map(|(letter, _)| letter).collect();
+        }
+        self.paths.sort_by_key(|(name, _)| Reverse(name.len()));
     }
 
     fn learn_from(&mut self, text: &str) {
@@ -82,28 +115,28 @@ impl Redactor {
             let parts: Vec<&str> = token.split(':').collect();
             let number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
             if parts.len() == 3 && parts[1..].iter().all(number) && is_name(parts[0]) {
-                self.hosts.insert(parts[0].to_owned());
+                self.know_host(parts[0]);
             }
             // A prompt or address `user@host`.
             if let Some((user, host)) = token.split_once('@') {
                 let host = host.split([':', '/']).next().unwrap_or("");
                 if is_name(user) && is_name(host) {
-                    self.users.insert(user.to_owned());
-                    self.hosts.insert(host.to_owned());
+                    self.know_user(user);
+                    self.know_host(host);
                 }
             }
             for home in ["/home/", "/Users/"] {
                 if let Some((_, rest)) = token.split_once(home) {
                     let user = rest.split('/').next().unwrap_or("");
                     if is_name(user) {
-                        self.users.insert(user.to_owned());
+                        self.know_user(user);
                     }
                 }
             }
             if let Some((name, value)) = token.split_once('=')
                 && ["USER", "LOGNAME", "SLURM_JOB_USER"].contains(&name)
             {
-                self.users.insert(value.to_owned());
+                self.know_user(value);
             }
         }
     }
@@ -140,21 +173,23 @@ impl Redactor {
 
     /// The same placeholder for the same name, numbered in order of appearance.
     fn placeholder(&mut self, kind: &'static str, name: &str) -> String {
-        let next = self.numbers.keys().filter(|(own, _)| *own == kind).count() + 1;
-        let number = self.numbers.entry((kind, name.to_owned())).or_insert(next);
+        let own = self.numbers.entry(kind).or_default();
+        let next = own.len() + 1;
+        let number = own.get(name).copied().unwrap_or(next);
+        if number == next {
+            own.insert(name.to_owned(), number);
+        }
         format!("{kind}-{number}")
     }
 
     /// A text with everything private replaced.
     fn text(&mut self, text: &str) -> String {
         let mut text = text.to_owned();
-        // Longer names first: the path of an input before its folder.
-        let mut inputs: Vec<(String, String)> =
-            self.inputs.iter().map(|(name, own)| (name.clone(), own.clone())).collect();
-        inputs.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
-        for (name, own) in inputs {
-            if name.contains(['/', '.', '\\']) && text.contains(&name) {
-                text = text.replace(&name, &own);
+        if text.contains(&self.folder) {
+            for (name, own) in &self.paths {
+                if text.contains(name) {
+                    text = text.replace(name, own);
+                }
             }
         }
         let mut out = String::with_capacity(text.len());
@@ -192,7 +227,7 @@ impl Redactor {
             );
         }
         if let Some((user, place)) = body.split_once('@')
-            && self.users.contains(user)
+            && self.names.get(user) == Some(&"user")
         {
             let rest = place
                 .split_once(':')
@@ -217,32 +252,39 @@ impl Redactor {
 
     /// Known hosts and users as whole words inside a token such as `host:pid:thread`.
     fn names_in(&mut self, token: &str) -> String {
-        let known: Vec<(&'static str, String)> = self
-            .hosts
-            .iter()
-            .map(|host| ("host", host.clone()))
-            .chain(self.users.iter().map(|user| ("user", user.clone())))
-            .collect();
-        let mut token = token.to_owned();
-        for (kind, name) in known {
-            let mut from = 0;
-            while let Some(at) = token[from..].find(&name).map(|at| at + from) {
-                let end = at + name.len();
-                let part_of_word =
-                    |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-                if part_of_word(token[..at].chars().next_back())
-                    || part_of_word(token[end..].chars().next())
-                {
-                    from = end;
-                    continue;
+        let mut out = String::with_capacity(token.len());
+        let mut rest = token;
+        let mut inside_word = false;
+        while let Some(first) = rest.chars().next() {
+            let found = if inside_word { None } else { self.longest_name(rest) };
+            let length = match found {
+                Some((kind, length)) => {
+                    out.push_str(&self.placeholder(kind, &rest[..length]));
+                    length
                 }
-                let own = self.placeholder(kind, &name);
-                token.replace_range(at..end, &own);
-                from = at + own.len();
-            }
+                None => {
+                    out.push(first);
+                    first.len_utf8()
+                }
+            };
+            inside_word = rest[..length].ends_with(of_word);
+            rest = &rest[length..];
         }
-        token
+        out
     }
+
+    /// Kind and bytes of the longest known name that a text begins with, as a whole word.
+    fn longest_name(&self, text: &str) -> Option<(&'static str, usize)> {
+        let ends = text.char_indices().map(|(start, letter)| start + letter.len_utf8());
+        ends.take_while(|end| *end <= self.longest)
+            .filter(|&end| !text[end..].starts_with(of_word))
+            .filter_map(|end| Some((*self.names.get(&text[..end])?, end)))
+            .last()
+    }
+}
+
+fn of_word(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_'
 }
 
 fn separates(c: char) -> bool {
@@ -318,6 +360,7 @@ mod tests {
                 "host-1:1714:1820 [0] NCCL INFO Bootstrap : Using eth0:10.1.2.3<0>",
             ),
             ("peer 10.1.2.3<4711> gone", "peer address-1<4711> gone"),
+            ("gpu-a7, gpu-a70, gpu-a7-ib0", "host-1, gpu-a70, host-1-ib0"),
             ("ada@login3:/scratch/ada/run$ ls", "user-1@host-2:path-1 ls"),
             ("NCCL_SHM_DISABLE=1 in /etc/nccl.conf:3", "NCCL_SHM_DISABLE=1 in path-2:3"),
             ("/dev/shm 64M, /proc/cmdline", "/dev/shm 64M, /proc/cmdline"),
