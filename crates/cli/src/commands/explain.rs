@@ -96,7 +96,7 @@ fn list(all: &[&Explanation]) -> String {
     }
     let _ = writeln!(text, "\nLeaves of the account, each nanosecond of a step being in one:");
     for leaf in Leaf::ALL {
-        let _ = writeln!(text, "{:width$}  {}", leaf.name(), leaf.meaning());
+        let _ = writeln!(text, "{:width$}  {}", leaf.name(), sentence(leaf.meaning()));
     }
     let _ = writeln!(text, "\n{:width$}  what is often believed and wrong:", "misconceptions");
     for (belief, _) in MISCONCEPTIONS {

@@ -70,7 +70,8 @@ fn mismatch(job: &Job) -> Option<Finding> {
     said.extend(
         all(job, "flight.error").into_iter().filter(|found| found.text().contains("MISMATCH")),
     );
-    let first = said.first()?;
+    // A line that was cut names no operation.
+    let first = said.iter().find(|found| found.text().contains(':')).or(said.first())?;
     let title = format!("ranks call different collectives at the same point ({})", first.text());
     let mut finding = MISMATCH.finding(Severity::Failure, title);
     quote(job, &mut finding, &said, 3);

@@ -68,7 +68,7 @@ impl Rule for Launch {
             Severity::Slow,
             format!(
                 "the CPU issues work too slowly: up to {} of every step",
-                milliseconds(saving.cost.estimate)
+                milliseconds(saving.cost.high)
             ),
         );
         for index in issuing {

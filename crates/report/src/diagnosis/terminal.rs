@@ -266,11 +266,11 @@ impl Screen<'_> {
         self.groups(out, "Used in part", &left_out::in_part(self.job));
         self.groups(out, "Left out", &left_out::left_out(self.job));
         if let Some(first) = diagnosis.findings.first() {
-            let leaf = "or a leaf such as comm.wait";
-            let line = format!(
-                "More: counterpoint explain {} ({leaf}); after a change: counterpoint compare BEFORE AFTER",
-                first.id
-            );
+            let mut line = format!("More: counterpoint explain {}", first.id);
+            // Logs alone have no leaves, and nothing to compare.
+            if !self.job.participants.is_empty() {
+                line += " (or a leaf such as comm.wait); after a change: counterpoint compare BEFORE AFTER";
+            }
             out.push_str(&wrapped("", 2, &line, self.style.width, ALL_LINES));
         }
     }
