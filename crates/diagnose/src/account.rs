@@ -284,13 +284,10 @@ fn idle(device: &Device, busy: &Set) -> Vec<(Leaf, Set)> {
                 rest = rest.without(&taken);
             }
         }
-        let stalls = |set: Set| {
-            Set::union_of(set.intervals().iter().copied().filter(|(s, e)| e - s >= STALL))
-        };
-        let holes = stalls(rest.without(&chain.marked));
+        let holes = rest.without(&chain.marked).at_least(STALL);
         give(Leaf::HostOther, &holes);
         rest = rest.without(&holes);
-        let inside = stalls(rest.intersect(&chain.operator));
+        let inside = rest.intersect(&chain.operator).at_least(STALL);
         give(Leaf::HostCompile, &inside);
         rest = rest.without(&inside);
         let before = chain.blocking_ends.partition_point(|&time| time <= launched);

@@ -129,6 +129,11 @@ impl Set {
             .sum()
     }
 
+    /// The intervals that are at least so long.
+    pub fn at_least(&self, length: i64) -> Set {
+        Set(self.0.iter().copied().filter(|(start, end)| end - start >= length).collect())
+    }
+
     /// The times between the intervals.
     pub fn gaps(&self) -> impl Iterator<Item = Interval> + '_ {
         self.0.windows(2).map(|pair| (pair[0].1, pair[1].0))

@@ -44,10 +44,8 @@ impl Rule for HostStall {
     }
 
     fn check(&self, job: &Job) -> Vec<Finding> {
-        let long = |set: &Set| {
-            Set::union_of(set.intervals().iter().copied().filter(|(s, e)| e - s >= LONG))
-        };
-        let stalls: Vec<Set> = unmarked_stalls(job).into_iter().map(long).collect();
+        let stalls: Vec<Set> =
+            unmarked_stalls(job).into_iter().map(|set| set.at_least(LONG)).collect();
         let stalls: Vec<&Set> = stalls.iter().collect();
         let carrying = carriers(job, 0.02, |index| stalls[index].clone());
         let without = WithoutHostTime { job, times: &stalls };

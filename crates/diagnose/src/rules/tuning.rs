@@ -76,8 +76,7 @@ fn find(job: &Job, explanation: Explanation, wanted: Wanted, what: &str) -> Opti
         }
         let calls = &job.participants[index].device.calls;
         let called = Set::union_of(calls.iter().map(|call| (call.start, call.end)));
-        let silent = inside[index].without(&called);
-        Set::union_of(silent.intervals().iter().copied().filter(|(s, e)| e - s >= STALL))
+        inside[index].without(&called).at_least(STALL)
     };
     let carrying = carriers(job, 0.02, stalls);
     let saving = saving(job, &carrying, &WithoutTuning { job, inside: &inside })?;
