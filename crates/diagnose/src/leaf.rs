@@ -130,7 +130,7 @@ impl Leaf {
         match self {
             Leaf::Attention => "attention kernels",
             Leaf::Convolution => "convolution kernels",
-            Leaf::Matmul => "matrix-product kernels",
+            Leaf::Matmul => "kernels of matrix products",
             Leaf::Norm => "normalisation kernels",
             Leaf::Optimizer => "optimizer kernels",
             Leaf::Elementwise => "elementwise and reduction kernels",

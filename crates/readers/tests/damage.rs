@@ -72,14 +72,19 @@ fn every_damage_is_named() {
         (
             "two packed, one behind the other",
             [gz(TRACE), gz(TRACE)].concat(),
-            "kineto of rank Some(3), 2 spans, another recording follows the first: hand each over as a file",
+            "kineto of rank Some(3), 2 spans, more follows behind the end of this recording: hand each over as a file",
+        ),
+        (
+            "a log behind it",
+            format!("{TRACE}\n{LOG}").into(),
+            "kineto of rank Some(3), 2 spans, more follows behind the end of this recording: hand each over as a file",
         ),
         (
             "two lists of events, one behind the other",
             [&br#"[{"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":20,"dur":3}]"#[..];
                 2]
                 .concat(),
-            "kineto of rank None, 1 spans, another recording follows the first: hand each over as a file",
+            "kineto of rank None, 1 spans, more follows behind the end of this recording: hand each over as a file",
         ),
         (
             "packed, cut in its header",

@@ -35,8 +35,8 @@ pub struct Outside {
     pub after: Vec<u8>,
     /// Where and why the bytes ended early, if they did.
     pub failure: Option<String>,
-    /// Whether another list of events follows, of which nothing is read.
-    pub another: bool,
+    /// Whether the bytes go on behind the end of the recording; nothing of that is read.
+    pub more: bool,
 }
 
 /// Bytes that may end early.
@@ -83,7 +83,7 @@ pub fn parse(bytes: impl Read + Send, mut merge: impl FnMut(Batch)) -> Result<Ou
             while let Some(mut batch) = early.remove(&next) {
                 next += 1;
                 if ended {
-                    outside.another |= !batch.is_empty();
+                    outside.more |= !batch.is_empty();
                     let room = MOST_AFTER.saturating_sub(outside.after.len());
                     outside.after.extend_from_slice(&batch.all[..batch.all.len().min(room)]);
                     continue;
@@ -102,10 +102,24 @@ pub fn parse(bytes: impl Read + Send, mut merge: impl FnMut(Batch)) -> Result<Ou
             outside.failure = Some(source.end());
         }
     });
-    let after = &outside.after;
-    outside.another |= memchr::memmem::find(after, b"\"traceEvents\"").is_some()
-        || Scanner::new(after).peek() == Some(b'[');
+    outside.more |= goes_on(&outside);
     Ok(outside)
+}
+
+/// Whether anything stands behind the JSON that holds the list.
+fn goes_on(outside: &Outside) -> bool {
+    let mut scanner = Scanner::new(&outside.after);
+    // A list alone has no members behind it.
+    let mut open = Scanner::new(&outside.before).peek() == Some(b'{');
+    while open {
+        while scanner.take(b',') {}
+        if scanner.take(b'}') {
+            open = false;
+        } else if scanner.text().is_none() || !scanner.take(b':') || scanner.skip().is_none() {
+            return false;
+        }
+    }
+    scanner.peek().is_some()
 }
 
 fn work(

@@ -75,8 +75,11 @@ fn read(bytes: impl Read + Send) -> Result<Timeline, ReadError> {
         };
         cut_off(&mut timeline, &format!("{place}, {behind}"));
     }
-    if outside.another {
-        cut_off(&mut timeline, "another recording follows the first: hand each over as a file");
+    if outside.more {
+        cut_off(
+            &mut timeline,
+            "more follows behind the end of this recording: hand each over as a file",
+        );
     }
     Ok(timeline)
 }
