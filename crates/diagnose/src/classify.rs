@@ -19,25 +19,34 @@ pub fn kernel(name: &str) -> Leaf {
     if fused.iter().any(|start| outer.starts_with(start)) {
         return if outer.contains("norm") { Leaf::Norm } else { Leaf::Elementwise };
     }
-    if has(&["flash", "fmha", "attention", "sdpa", "attn"]) {
+    // The sums and conversions around cuDNN's attention are part of it.
+    if has(&["flash", "fmha", "attention", "sdpa", "attn", "compute_dot_do_o", "convert_dq"]) {
         Leaf::Attention
     } else if (outer.contains("conv") && !outer.contains("convert"))
-        || has(&["dgrad", "wgrad", "fprop", "implicit_gemm", "winograd", "miopen"])
+        || has(&["dgrad", "wgrad", "fprop", "implicit_gemm", "winograd", "miopen", "scudnn"])
+        || (has(&["init_device_workspace", "cask_", "fft2d_"]) && !outer.contains("cublas"))
     {
         Leaf::Convolution
-    } else if has(&[
-        "gemm",
-        "cutlass",
-        "nvjet",
-        "cublas",
-        "splitk",
-        "cijk_",
-        "gemv",
-        "wmma",
-        "triton_tem_",
-    ]) {
+    } else if own.contains("gemvx::kernel")
+        || has(&[
+            "gemm",
+            "matmul",
+            "epilogue::impl",
+            "cutlass",
+            "nvjet",
+            "cublas",
+            "splitk",
+            "cijk_",
+            "gemv",
+            "wmma",
+            "triton_tem_",
+        ])
+    {
         Leaf::Matmul
-    } else if has(&["norm", "bn_fw", "bn_bw", "bnfw", "bnbw", "batch_norm"]) {
+    } else if (outer.contains("norm") && !has(&["normtwoops", "normoneops", "normops"]))
+        || has(&["bn_fw", "bn_bw", "bnfw", "bnbw", "gammabetabackward", "rowwisemoments"])
+    {
+        // The ops are those of a vector's norm, as clipping takes it of gradients.
         Leaf::Norm
     } else if has(&["multi_tensor", "adam", "fusedsgd", "lamb_"]) {
         Leaf::Optimizer
@@ -54,7 +63,12 @@ pub fn kernel(name: &str) -> Leaf {
         "catarray",
         "dropout",
         "transpose",
+        "tonhwc",
+        "tonchw",
+        "addpadding",
+        "pool",
         "embedding",
+        "compute_grad_weight",
     ]) {
         Leaf::Elementwise
     } else {
@@ -221,6 +235,35 @@ mod tests {
                 Leaf::Matmul,
             ),
             ("void ck_tile::kentry<1, ck_tile::FmhaFwdKernel<int> >(int)", Leaf::Attention),
+            (
+                "void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernelTemplate<float, float, 32u>(long)",
+                Leaf::Norm,
+            ),
+            (
+                "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::NormTwoOps<float> > >(int)",
+                Leaf::Elementwise,
+            ),
+            (
+                "void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(void const*)",
+                Leaf::Attention,
+            ),
+            ("void cudnn::fusion::convert_dq_to_16bits<true>(void const*)", Leaf::Attention),
+            ("cudnn_infer_volta_scudnn_128x64_relu_medium_nn_v1", Leaf::Convolution),
+            ("void cudnn::ops::nchwToNhwcKernel<float, float>(float const*)", Leaf::Elementwise),
+            ("void nhwcAddPaddingKernel<__nv_bfloat16>(int)", Leaf::Elementwise),
+            (
+                "void at::native::(anonymous namespace)::max_pool_backward_nhwc<c10::BFloat16, float>(int)",
+                Leaf::Elementwise,
+            ),
+            (
+                "void epilogue::impl::globalKernel<float, float, float, true, true>(int)",
+                Leaf::Matmul,
+            ),
+            ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu", Leaf::Matmul),
+            (
+                "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, float>(int)",
+                Leaf::Matmul,
+            ),
             ("triton_poi_fused_add_0", Leaf::Elementwise),
             ("triton_poi_fused_convolution_relu_5", Leaf::Elementwise),
             ("triton_per_fused_native_layer_norm_2", Leaf::Norm),
