@@ -2,7 +2,7 @@
 
 use super::support::{
     WORTH, carriers,
-    chosen::{Chosen, Launches, Without, size_and_rate},
+    chosen::{Chosen, Launches, size_and_rate},
     host_time::{in_gap, unmarked_stalls},
     milliseconds, ranks_of, saving,
 };
@@ -132,8 +132,7 @@ impl Scenario for Pinned<'_> {
 fn not_overlapped(job: &Job) -> Option<Finding> {
     let large = |o: &Operation| o.work == Work::Copy && !o.pageable && o.bytes >= LARGE;
     let chosen = Chosen::of(job, large, classify::is_host_copy);
-    let carrying = carriers(job, WORTH, |index| chosen.time(job, index));
-    let saving = saving(job, &carrying, &Without { chosen: &chosen })?;
+    let saving = chosen.saving(job, WORTH)?;
     let cost = milliseconds(saving.cost.estimate);
     let title = format!("pinned copies run with nothing beside them: {cost} of every step");
     let mut finding = NOT_OVERLAPPED.finding(Severity::Slow, title);

@@ -2,11 +2,7 @@
 //!
 //! In recordings by the names of kernels, in profiler's tables by those of their rows.
 
-use super::support::{
-    carriers,
-    chosen::{Chosen, Without},
-    milliseconds, saving,
-};
+use super::support::{chosen::Chosen, milliseconds};
 use crate::{
     device::Work,
     facts::{Found, all, quote, rows},
@@ -90,8 +86,7 @@ pub(super) fn is_unaligned(name: &str) -> bool {
 
 fn transposes(job: &Job) -> Option<Finding> {
     let chosen = Chosen::of(job, |o| matches!(o.work, Work::Compute(_)), is_transpose);
-    let carrying = carriers(job, 0.01, |index| chosen.time(job, index));
-    let saving = saving(job, &carrying, &Without { chosen: &chosen })?;
+    let saving = chosen.saving(job, 0.01)?;
     let cost = milliseconds(saving.cost.estimate);
     let title = format!("{cost} of every step go to turning tensors between NCHW and NHWC");
     let mut finding = TRANSPOSES.finding(Severity::Slow, title);
@@ -104,8 +99,7 @@ fn transposes(job: &Job) -> Option<Finding> {
 
 fn unaligned(job: &Job) -> Option<Finding> {
     let chosen = Chosen::of(job, |o| matches!(o.work, Work::Compute(_)), is_unaligned);
-    let carrying = carriers(job, 0.01, |index| chosen.time(job, index));
-    let saving = saving(job, &carrying, &Without { chosen: &chosen })?;
+    let saving = chosen.saving(job, 0.01)?;
     let title = format!(
         "kernels for unaligned extents take {} of every step",
         milliseconds(saving.cost.estimate)

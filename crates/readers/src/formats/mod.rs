@@ -8,7 +8,11 @@ mod record;
 mod snapshot;
 mod text;
 
-use crate::Reader;
+use std::io::Read;
+
+use serde_json::Value;
+
+use crate::{Input, ReadError, Reader};
 
 /// All formats; the first that recognises an input reads it.
 pub const ALL: &[&dyn Reader] = &[
@@ -25,4 +29,12 @@ pub const ALL: &[&dyn Reader] = &[
 /// several.
 pub fn names() -> Vec<&'static str> {
     ALL.iter().flat_map(|reader| reader.formats()).collect()
+}
+
+/// The whole of an input that is one small JSON document; what lies beyond `most` bytes is cut off, and no JSON.
+fn json_document(input: Input, format: &'static str, most: u64) -> Result<Value, ReadError> {
+    let mut bytes = vec![];
+    input.into_reader().take(most).read_to_end(&mut bytes)?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| ReadError::Nothing { format, message: error.to_string() })
 }

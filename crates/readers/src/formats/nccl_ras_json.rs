@@ -3,7 +3,7 @@
 //! The facts are those of the text (`ras.*`, `nccl.version`, `cuda.driver_version`): of the run, for each collective of a
 //! communicator whose ranks differ, the counts that several ranks have; of the outliers' processes their own.
 
-use std::{collections::BTreeMap, io::Read};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 use timeline::{Process, Timeline};
@@ -32,10 +32,8 @@ impl Reader for NcclRasJson {
     }
 
     fn read(&self, input: Input) -> Result<Timeline, ReadError> {
-        let mut bytes = vec![];
-        input.into_reader().take(MOST_BYTES).read_to_end(&mut bytes)?;
         let nothing = |message: String| ReadError::Nothing { format: "nccl-ras-json", message };
-        let file: Value = serde_json::from_slice(&bytes).map_err(|e| nothing(e.to_string()))?;
+        let file = super::json_document(input, self.name(), MOST_BYTES)?;
         let Some(communicators) = file["communicators"].as_array() else {
             return Err(nothing("no communicators".to_owned()));
         };

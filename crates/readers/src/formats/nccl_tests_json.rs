@@ -3,8 +3,6 @@
 //! The facts are those of the printed table (`test.*`), with `nccl.version` and, of the whole environment that the file
 //! holds, NCCL's own settings alone.
 
-use std::io::Read;
-
 use serde_json::Value;
 use timeline::Timeline;
 
@@ -32,10 +30,8 @@ impl Reader for NcclTestsJson {
     }
 
     fn read(&self, input: Input) -> Result<Timeline, ReadError> {
-        let mut bytes = vec![];
-        input.into_reader().take(MOST_BYTES).read_to_end(&mut bytes)?;
         let nothing = |message: String| ReadError::Nothing { format: "nccl-tests-json", message };
-        let file: Value = serde_json::from_slice(&bytes).map_err(|e| nothing(e.to_string()))?;
+        let file = super::json_document(input, self.name(), MOST_BYTES)?;
         let Some(results) = file["results"].as_array() else {
             return Err(nothing("no results".to_owned()));
         };

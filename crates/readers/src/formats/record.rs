@@ -6,8 +6,6 @@
 //! torch.version, torch.cudnn_benchmark, cuda.version, device.N.name, memory.peak_bytes. Knows the shape of the file; not
 //! what wrote it.
 
-use std::io::Read;
-
 use serde_json::Value;
 use timeline::{FactValue, Process, Timeline};
 
@@ -32,11 +30,8 @@ impl Reader for Record {
     }
 
     fn read(&self, input: Input) -> Result<Timeline, ReadError> {
-        let mut bytes = vec![];
-        input.into_reader().take(MOST_BYTES).read_to_end(&mut bytes)?;
         let nothing = |message: String| ReadError::Nothing { format: "record", message };
-        let document: Value =
-            serde_json::from_slice(&bytes).map_err(|error| nothing(error.to_string()))?;
+        let document = super::json_document(input, self.name(), MOST_BYTES)?;
         let mut timeline = Timeline::new();
         let rank = document["rank"].as_u64().and_then(|rank| u32::try_from(rank).ok());
         timeline.add_process(Process {

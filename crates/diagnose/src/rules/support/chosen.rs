@@ -1,6 +1,10 @@
 //! Some operations of each device, chosen by what they are and what they are called: when they run, the longest of
 //! them, and the job in which they take less. Knows no cause.
 
+use super::{
+    carriers,
+    saving::{Saving, saving},
+};
 use crate::{
     device::{Device, Operation},
     finding::Evidence,
@@ -62,6 +66,12 @@ impl Chosen {
     /// When a participant's chosen operations run.
     pub fn time(&self, job: &Job, participant: usize) -> Set {
         Set::union_of(self.operations(job, participant).map(|o| (o.start, o.end)))
+    }
+
+    /// What all of them cost, where they take at least this share of a rank's counted steps.
+    pub fn saving(&self, job: &Job, share: f64) -> Option<Saving> {
+        let carrying = carriers(job, share, |index| self.time(job, index));
+        saving(job, &carrying, &Without { chosen: self })
     }
 
     /// The calls that launched chosen operations, by participant.

@@ -265,9 +265,7 @@ impl<'c> Builder<'c> {
         self.each("CUPTI_ACTIVITY_KIND_MEMCPY", COPIES, |own, row| {
             let name = copy_name(row.int(7), row.int(8), row.int(9));
             let Some(id) = own.operation(row, Place::of(row), Kind::Copy, &name) else { return };
-            if let Some(bytes) = row.int(6).and_then(|bytes| u64::try_from(bytes).ok()) {
-                own.timeline.spans.add_detail(id, Detail::Transfer { bytes });
-            }
+            own.moves(id, row.int(6));
         })?;
         const FILLS: &[&str] =
             &["start", "end", "deviceId", "streamId", "correlationId", "globalPid", "bytes"];
@@ -275,11 +273,15 @@ impl<'c> Builder<'c> {
             let Some(id) = own.operation(row, Place::of(row), Kind::Fill, "Memset (Device)") else {
                 return;
             };
-            if let Some(bytes) = row.int(6).and_then(|bytes| u64::try_from(bytes).ok()) {
-                own.timeline.spans.add_detail(id, Detail::Transfer { bytes });
-            }
+            own.moves(id, row.int(6));
         })?;
         Ok(())
+    }
+
+    fn moves(&mut self, id: SpanId, bytes: Option<i64>) {
+        if let Some(bytes) = bytes.and_then(|bytes| u64::try_from(bytes).ok()) {
+            self.timeline.spans.add_detail(id, Detail::Transfer { bytes });
+        }
     }
 
     fn waits(&mut self) -> rusqlite::Result<()> {
